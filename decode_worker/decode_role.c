@@ -6,7 +6,6 @@
 #include "common/worker/session.h"
 #include "common/worker/wire.h"
 #include "decode_worker/kv_import.h"
-#include "decode_worker/prefill_peers.h"
 #include "decode_worker/sink_runner.h"
 
 #include <stdlib.h>
@@ -23,26 +22,21 @@ struct decode_role {
 
 /* ---------------------------------------------------------------- the router's commands */
 
-static uint32_t tokens_to_reserve(const struct decode_role *role, const struct sequence_spec *spec)
-{
-    uint64_t total = (uint64_t)spec->token_count + spec->sampling.max_tokens -
-                     (spec->emitted_count < spec->sampling.max_tokens ? spec->emitted_count
-                                                                      : spec->sampling.max_tokens);
-    uint32_t context = role->worker->info.context;
-    return total < context ? (uint32_t)total : context;
-}
-
 static void decode_with_spec(struct decode_role *role, const Baton__Worker__V1__Decode *command)
 {
+    const struct sequence_spec *spec = &role->runner.pending;
+    uint32_t max_tokens = spec->sampling.max_tokens, context = role->worker->info.context;
+    uint32_t emitted = spec->emitted_count < max_tokens ? spec->emitted_count : max_tokens;
+    uint64_t total = (uint64_t)spec->token_count + max_tokens - emitted;
     struct sink_decode decode = {.request = command->request,
                                  .attempt = command->attempt,
                                  .has_handle = command->handle != NULL,
-                                 .emitted_count = role->runner.pending.emitted_count,
-                                 .reserve_tokens = tokens_to_reserve(role, &role->runner.pending)};
+                                 .emitted_count = spec->emitted_count,
+                                 .reserve_tokens = total < context ? (uint32_t)total : context};
     if (decode.has_handle) {
         decode.handle = wire_handle(command->handle);
         decode.peer = kv_import_peer(role->imports, command->source_address, command->source_name);
-        if (decode.peer == 0 || !wire_handle_fits(&decode.handle, &role->runner.pending)) {
+        if (decode.peer == 0 || !wire_handle_fits(&decode.handle, spec)) {
             session_send_refused(
                 &role->worker->session, (struct sequence_key){command->request, command->attempt},
                 "invalid",
@@ -76,7 +70,7 @@ static void on_decode(struct decode_role *role, const Baton__Worker__V1__Decode 
     else
         decode_with_spec(role, command);
     role->runner.pending_name = NULL;
-    sequence_spec_free(&role->runner.pending); /* owns nothing once queued */
+    sequence_spec_free(&role->runner.pending); /* it owns nothing once it was queued */
     role->runner.pending = (struct sequence_spec){.plan = PLAN_LOCAL};
 }
 
@@ -105,7 +99,7 @@ static void on_session_lost(void *context)
 
 static void on_router_changed(void *context)
 {
-    (void)context; /* all that it had asked for ended with its session */
+    (void)context; /* its requests ended with its session */
 }
 
 /* ---------------------------------------------------------------- prefill workers */
@@ -175,22 +169,16 @@ static void on_kv_event(void *context, const struct kv_event *event)
 
 /* ---------------------------------------------------------------- the step thread's events */
 
-/* Of a prompt that was computed here: when, told before its first token. */
-static void send_prefilled(struct decode_role *role, struct sequence_key key, uint64_t now_us)
-{
-    Baton__Worker__V1__Prefilled prefilled;
-    struct request_notes *notes = &role->runner.notes;
-    if (!notes->unsent)
-        return;
-    request_notes_chunk(notes, key, now_us);
-    if (request_notes_prefilled(notes, key, &prefilled))
-        session_send_prefilled(&role->worker->session, &prefilled);
-}
-
 static void on_tokens(struct decode_role *role, const struct step_event *event)
 {
-    for (uint32_t i = 0; i < event->token_count; i++)
-        send_prefilled(role, event->tokens[i].key, event->at_us);
+    struct request_notes *notes = &role->runner.notes;
+    for (uint32_t i = 0; i < event->token_count && notes->unsent; i++) {
+        /* The times of a prompt that was computed here leave before its first token. */
+        Baton__Worker__V1__Prefilled prefilled;
+        request_notes_chunk(notes, event->tokens[i].key, event->at_us);
+        if (request_notes_prefilled(notes, event->tokens[i].key, &prefilled))
+            session_send_prefilled(&role->worker->session, &prefilled);
+    }
     session_send_tokens(&role->worker->session, event->tokens, event->token_count);
     FAILPOINT("decode.after_tokens");
     for (uint32_t i = 0; i < event->token_count; i++) {
@@ -204,8 +192,8 @@ static void on_tokens(struct decode_role *role, const struct step_event *event)
     }
 }
 
-/* Its rows could not be computed: the router may try elsewhere, with what was emitted so far. Or no
- * token may be drawn: it ends. */
+/* Ends a sequence after its rows or its token could not be computed. The router may try elsewhere
+ * with the tokens so far, unless no token may be drawn. */
 static void on_failed(struct decode_role *role, const struct step_event *event)
 {
     request_notes_log_failed(&role->runner.notes, MODULE, event);
@@ -245,7 +233,7 @@ static void on_step_event(void *context, const struct step_event *event)
     case STEP_READY:
     case STEP_REMOVED:
     case STEP_PROMPT_LOGPROBS:
-    case STEP_CACHE: break; /* the worker sends those up itself */
+    case STEP_CACHE: break; /* worker.c handles these */
     }
 }
 

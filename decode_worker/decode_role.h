@@ -1,7 +1,6 @@
 /* The decode role: takes Decode commands, pulls the prompt's KV blocks from a prefill worker (or
- * computes the prompt here when there is no handle), and has the step thread write the answer. The
- * decisions are common/kv/handoff/sink.h's; sink_runner carries them out. Transfer thread only.
- */
+ * computes the prompt here if there is no handle), and has the step thread write the answer.
+ * common/kv/handoff/sink.h decides; sink_runner carries that out. Transfer thread only. */
 #ifndef BATON_DECODE_WORKER_DECODE_ROLE_H
 #define BATON_DECODE_WORKER_DECODE_ROLE_H
 

@@ -4,10 +4,11 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
+#include "common/base/str.h"
 #include "common/kv/transport/kv_checksum.h"
 #include "common/net/membership/worker_message.h"
 #include "common/worker/wire.h"
-#include "decode_worker/prefill_peers.h"
+#include "decode_worker/lane_speed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,16 +19,58 @@
 #define MAX_QUEUED_BYTES  (16u << 20)
 #define KEEPALIVE_US      5000000
 
+struct prefill_peer {
+    uint64_t id; /* 0: an empty place; an id is never used twice */
+    char address[128], name[64];
+    struct rpc_channel *channel; /* the latest dialling's */
+    struct stream *stream;       /* the one that counts; NULL: none */
+    struct kv_peer *pairing;     /* NULL: none */
+    unsigned char transport_address[KV_TRANSPORT_MAX_ADDRESS_BYTES]; /* from the Welcome */
+    size_t transport_address_bytes;
+    char lane[32];
+    struct lane_speed speed; /* this pairing's */
+    bool up;                 /* the stream was welcomed */
+    struct pairing_outcome ends;
+};
+
 struct kv_import {
     struct worker *worker;
     struct kv_import_handlers handlers;
     void *role;
     struct stream_service service;
-    struct prefill_peers peers;
+    uint64_t last_peer_id;
+    struct prefill_peer peers[PREFILL_PEERS_MAX];
     uint32_t max_blocks;
     struct block_run *block_runs;  /* [max_blocks] */
     struct kv_read_run *read_runs; /* [max_blocks] */
 };
+
+/* ---------------------------------------------------------------- ends of pairings */
+
+void pairing_outcome_welcomed(struct pairing_outcome *ends)
+{
+    ends->welcomes++;
+    ends->in_doubt = false;
+}
+
+bool pairing_outcome_may_pair(struct pairing_outcome *ends)
+{
+    bool may = !ends->in_doubt;
+    ends->in_doubt = false;
+    ends->paired_after = ends->welcomes;
+    return may;
+}
+
+enum pair_end pairing_outcome_note(struct pairing_outcome *ends, const struct kv_event *event)
+{
+    bool gone = event->failure == KV_FAILURE_PEER_GONE;
+    if (event->welcomed || event->failure == KV_FAILURE_CLOSED)
+        return gone ? PAIR_END_GONE : PAIR_END_PLAIN;
+    if (!gone && event->failure != KV_FAILURE_UNREACHABLE)
+        return PAIR_END_REFUSED;
+    ends->in_doubt = ends->paired_after == ends->welcomes;
+    return PAIR_END_GONE;
+}
 
 /* ---------------------------------------------------------------- Peer streams */
 
@@ -59,7 +102,7 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
     struct kv_import *imports = stream_role(stream);
     struct prefill_peer *peer = stream_context(stream);
     if (peer->stream != stream)
-        return; /* of a stream that was given up */
+        return; /* a message of a stream that was given up */
     if (FAILPOINT_FAILS("decode.peer_lose")) {
         stream_cancel(stream);
         return;
@@ -81,7 +124,7 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
     bool was_up = peer->up;
     peer->stream = NULL;
     peer->up = false;
-    char reason[100], why[300]; /* both are the peer's words */
+    char reason[100], why[300]; /* texts from the peer */
     log_warn_limited(MODULE, "peer=%s code=%s reason=%s why=%s msg=\"%s\"", peer->name,
                      rpc_code_name(end->code),
                      log_quote(*end->reason ? end->reason : "none", reason, sizeof reason),
@@ -113,7 +156,7 @@ static void send_hello(struct kv_import *imports, struct prefill_peer *peer)
     const struct worker_info *info = &imports->worker->info;
     Baton__Worker__V1__PeerHello hello = BATON__WORKER__V1__PEER_HELLO__INIT;
     hello.version = WORKER_PROTOCOL_VERSION;
-    hello.name = (char *)info->name; /* packing only reads */
+    hello.name = (char *)info->name; /* packing only reads it */
     hello.incarnation = info->incarnation;
     hello.model_hash = info->model_hash;
     hello.layout_hash = info->layout_hash;
@@ -130,22 +173,46 @@ static void send_hello(struct kv_import *imports, struct prefill_peer *peer)
 
 /* ---------------------------------------------------------------- peers */
 
-static struct prefill_peer *peer_of(struct kv_import *imports, uint64_t id)
+static struct prefill_peer *peer_find(struct kv_import *imports, uint64_t id)
 {
-    struct prefill_peer *peer = prefill_peers_find(&imports->peers, id);
+    for (int i = 0; i < PREFILL_PEERS_MAX; i++)
+        if (imports->peers[i].id == id)
+            return &imports->peers[i];
+    return NULL;
+}
+
+static struct prefill_peer *peer_of(const struct kv_import *imports, uint64_t id)
+{
+    struct prefill_peer *peer = peer_find((struct kv_import *)imports, id);
     ASSERT(id && peer);
     return peer;
 }
 
 uint64_t kv_import_peer(struct kv_import *imports, const char *address, const char *name)
 {
-    const struct prefill_peer *peer = prefill_peers_take(
-        &imports->peers, address, name, imports->handlers.peer_used, imports->role);
-    return peer ? peer->id : 0;
+    struct prefill_peer *place = NULL;
+    for (int i = 0; i < PREFILL_PEERS_MAX; i++)
+        if (imports->peers[i].id && !strcmp(imports->peers[i].address, address))
+            return imports->peers[i].id;
+    for (int i = 0; *address && i < PREFILL_PEERS_MAX; i++) {
+        struct prefill_peer *peer = &imports->peers[i];
+        if (peer->stream || peer->pairing || (place && place->id < peer->id))
+            continue;
+        if (!peer->id || !imports->handlers.peer_used(imports->role, peer->id))
+            place = peer;
+    }
+    if (!place)
+        return 0;
+    if (place->channel)
+        rpc_channel_destroy(place->channel);
+    *place = (struct prefill_peer){.id = ++imports->last_peer_id};
+    str_copy(place->address, sizeof place->address, address);
+    str_copy(place->name, sizeof place->name, name);
+    return place->id;
 }
 
-/* A channel is for one dialling: one that was refused repeats that for up to its back-off, a
- * second, to whoever asks again, though a successor may listen at the address by then. */
+/* Dials with a new channel. A channel that was refused repeats that, for its back-off of up to a
+ * second, to each call that follows, though a successor may listen at the address by then. */
 enum status kv_import_connect(struct kv_import *imports, uint64_t id)
 {
     struct prefill_peer *peer = peer_of(imports, id);
@@ -174,9 +241,9 @@ enum status kv_import_connect(struct kv_import *imports, uint64_t id)
 
 void kv_import_disconnect(struct kv_import *imports, uint64_t id)
 {
-    struct prefill_peer *peer = prefill_peers_find(&imports->peers, id);
+    struct prefill_peer *peer = peer_find(imports, id);
     if (!peer)
-        return; /* forgotten: neither was open */
+        return; /* forgotten: it had neither */
     struct stream *stream = peer->stream;
     peer->stream = NULL;
     peer->up = false;
@@ -200,12 +267,6 @@ void kv_import_send(struct kv_import *imports, uint64_t id, const struct peer_do
 
 /* ---------------------------------------------------------------- bytes */
 
-static bool same_host(const char *a, const char *b)
-{
-    const char *a_port = strrchr(a, ':'), *b_port = strrchr(b, ':');
-    return a_port && b_port && a_port - a == b_port - b && !strncmp(a, b, (size_t)(a_port - a));
-}
-
 enum status kv_import_pair(struct kv_import *imports, uint64_t id, struct error *err)
 {
     struct prefill_peer *peer = peer_of(imports, id);
@@ -217,9 +278,11 @@ enum status kv_import_pair(struct kv_import *imports, uint64_t id, struct error 
                           peer->transport_address_bytes, &peer->pairing, err));
     str_copy(peer->lane, sizeof peer->lane, kv_peer_lane(peer->pairing));
     peer->speed = (struct lane_speed){0};
-    bool slow = imports->worker->config.transport == KV_LANE_AUTO && strcmp(peer->lane, "shm") &&
-                same_host(peer->address, imports->worker->info.address);
-    if (slow)
+    const char *own = imports->worker->info.address, *port = strrchr(peer->address, ':');
+    bool same_host = port && !strncmp(peer->address, own, (size_t)(port + 1 - peer->address)) &&
+                     strrchr(own, ':') == own + (port - peer->address);
+    if (same_host && imports->worker->config.transport == KV_LANE_AUTO &&
+        strcmp(peer->lane, "shm") != 0)
         log_warn_limited(
             MODULE,
             "peer=%s lane=%s msg=\"paired over a slower lane than shm, which two workers on one "
@@ -277,24 +340,27 @@ bool kv_import_verify(const struct kv_import *imports, const uint32_t *local,
 
 const char *kv_import_name(const struct kv_import *imports, uint64_t id)
 {
-    return peer_of((struct kv_import *)imports, id)->name;
+    return peer_of(imports, id)->name;
 }
 
 const char *kv_import_lane(const struct kv_import *imports, uint64_t id)
 {
-    return peer_of((struct kv_import *)imports, id)->lane;
+    return peer_of(imports, id)->lane;
 }
 
 uint64_t kv_import_lane_speed(const struct kv_import *imports, uint64_t id)
 {
-    return lane_speed_bytes_per_second(&peer_of((struct kv_import *)imports, id)->speed);
+    return lane_speed_bytes_per_second(&peer_of(imports, id)->speed);
 }
 
 void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
 {
-    struct prefill_peer *peer = prefill_peers_of_pairing(&imports->peers, event->peer);
+    struct prefill_peer *peer = NULL;
+    for (int i = 0; i < PREFILL_PEERS_MAX && !peer; i++)
+        if (imports->peers[i].pairing == event->peer)
+            peer = &imports->peers[i];
     if (!peer)
-        return; /* of a pairing that was given up, which no sink used */
+        return; /* a pairing that was given up, and that no sink used */
     bool closed = event->kind == KV_EVENT_PEER_CLOSED;
     if (event->status != STATUS_OK)
         log_warn_limited(MODULE, "peer=%s lane=%s status=%s failure=%s why=\"%s\" msg=\"%s\"",
@@ -347,8 +413,8 @@ enum status kv_import_create(struct worker *worker, const struct kv_import_handl
 void kv_import_close(struct kv_import *imports)
 {
     for (int i = 0; i < PREFILL_PEERS_MAX; i++) {
-        struct prefill_peer *peer = &imports->peers.items[i];
-        peer->stream = NULL; /* its end is not told any more */
+        struct prefill_peer *peer = &imports->peers[i];
+        peer->stream = NULL; /* its end is not reported any more */
         if (peer->channel)
             rpc_channel_destroy(peer->channel);
         peer->channel = NULL;

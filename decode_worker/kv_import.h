@@ -1,6 +1,6 @@
-/* How a decode worker reaches prefill workers: one gRPC channel with one Peer stream, and one
- * transport pairing, for each. Transfer thread only. When to connect, pair, read and close is
- * common/kv/handoff/sink.h's decision; this carries it out and tells what came of it.
+/* The decode worker's link to each prefill worker: one gRPC channel with one Peer stream, and one
+ * transport pairing. common/kv/handoff/sink.h decides when to connect, pair, read and close. This
+ * module does it, and reports what came of it. Transfer thread only.
  */
 #ifndef BATON_DECODE_WORKER_KV_IMPORT_H
 #define BATON_DECODE_WORKER_KV_IMPORT_H
@@ -9,12 +9,14 @@
 #include "common/worker/stream.h"
 #include "common/worker/worker.h"
 
+#define PREFILL_PEERS_MAX CLUSTER_MAX_WORKERS
+
 struct kv_import;
 
-/* Never called from inside a kv_import function, except by kv_import_kv_event, and peer_used by
- * kv_import_peer. */
+/* No kv_import function calls these, except that kv_import_kv_event calls several and
+ * kv_import_peer calls peer_used. */
 struct kv_import_handlers {
-    bool (*peer_used)(void *role, uint64_t peer); /* false: nothing depends on it */
+    bool (*peer_used)(void *role, uint64_t peer); /* returns true if anything depends on the peer */
     void (*peer_up)(void *role, uint64_t peer, uint64_t incarnation);
     void (*peer_refused)(void *role, uint64_t peer, enum sink_reason reason);
     void (*peer_lost)(void *role, uint64_t peer, bool refused);
@@ -25,34 +27,57 @@ struct kv_import_handlers {
 
 enum status kv_import_create(struct worker *worker, const struct kv_import_handlers *handlers,
                              void *role, struct kv_import **imports) WARN_UNUSED;
-/* Cancels all streams and waits for their ends; transfer thread or, when it has ended, the main
- * thread. */
+/* Cancels all streams and waits for their ends. Transfer thread, or the main thread once the
+ * transfer thread has ended. */
 void kv_import_close(struct kv_import *imports);
 void kv_import_destroy(struct kv_import *imports);
 
-/* The id of the prefill worker at this address, the same one for as long as it is used or
- * connected; one that is neither is forgotten when its place is needed, and its id never given
- * again. 0: PREFILL_PEERS_MAX others are used or connected. */
+/* Returns the id of the prefill worker at this address. It is the same one while the worker is used
+ * or connected. A worker that is neither is forgotten when its place is needed, the one known
+ * longest first; its id is never given again. Returns 0 without an address, or if PREFILL_PEERS_MAX
+ * others are used or connected. */
 uint64_t kv_import_peer(struct kv_import *imports, const char *address, const char *name);
 
 enum status kv_import_connect(struct kv_import *imports, uint64_t peer) WARN_UNUSED;
-/* Closes stream and pairing; what they still have to say is not told. */
+/* Closes stream and pairing. Nothing more is reported of them. */
 void kv_import_disconnect(struct kv_import *imports, uint64_t peer);
 enum status kv_import_pair(struct kv_import *imports, uint64_t peer, struct error *err) WARN_UNUSED;
 void kv_import_unpair(struct kv_import *imports, uint64_t peer);
 void kv_import_send(struct kv_import *imports, uint64_t peer, const struct peer_down *message);
+/* Starts a read of remote[i] -> local[i], for i < block_count. */
 enum status kv_import_read(struct kv_import *imports, uint64_t peer, const uint32_t *remote,
                            const uint32_t *local, uint32_t block_count,
                            uint64_t cookie) WARN_UNUSED;
-/* Do the blocks hold the bytes that these checksums were made of? */
+/* Returns true if each local block has its checksum. */
 bool kv_import_verify(const struct kv_import *imports, const uint32_t *local,
                       const uint32_t *checksums, uint32_t block_count);
 const char *kv_import_name(const struct kv_import *imports, uint64_t peer);
 /* "shm", "tcp", ... or "" while not paired. */
 const char *kv_import_lane(const struct kv_import *imports, uint64_t peer);
-/* Bytes a second of its reads lately; 0: not known yet. */
+/* Recent speed of its reads, in bytes a second; 0: unknown. */
 uint64_t kv_import_lane_speed(const struct kv_import *imports, uint64_t peer);
 
 void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event);
+
+/* --- the ends of pairings with one peer: is the peer gone, or is there no byte path to it?
+ *
+ * A pairing that ends before it was admitted may mean either. The first sign (the sign of life, or
+ * a socket) is most often heard before the end of the Peer stream. So the peer is taken for gone,
+ * and asked for a sign of life. If it answers, there is no byte path: the next pairing is refused
+ * without a try, and so without harm to the sinks that wait for it. --- */
+
+struct pairing_outcome { /* zeroed: nothing yet */
+    uint64_t welcomes, paired_after;
+    bool in_doubt; /* the last pairing ended before it was admitted, in the same stream */
+};
+
+enum pair_end { PAIR_END_PLAIN, PAIR_END_GONE, PAIR_END_REFUSED };
+
+/* A Peer stream is up. */
+void pairing_outcome_welcomed(struct pairing_outcome *ends);
+/* Call it for every pairing that is to begin. Returns false, once, if it must not begin. */
+bool pairing_outcome_may_pair(struct pairing_outcome *ends);
+/* `event`: KV_EVENT_PEER_CLOSED. */
+enum pair_end pairing_outcome_note(struct pairing_outcome *ends, const struct kv_event *event);
 
 #endif

@@ -11,12 +11,12 @@ void lane_speed_on_read(struct lane_speed *speed, uint64_t now_us)
 void lane_speed_on_read_done(struct lane_speed *speed, uint64_t bytes, uint64_t now_us)
 {
     if (speed->under_way == 0)
-        return; /* of before the last reset */
+        return; /* a read that began before the last reset */
     speed->bytes += bytes;
     speed->busy_us += now_us - speed->busy_since_us;
     speed->busy_since_us = now_us;
     speed->under_way--;
-    while (speed->busy_us > 2 * WINDOW_US) { /* the older half counts for half */
+    while (speed->busy_us > 2 * WINDOW_US) { /* the older half counts half */
         speed->busy_us /= 2;
         speed->bytes /= 2;
     }

@@ -1,5 +1,5 @@
-/* How fast a lane is: the bytes of its reads over the time in which any was under way, of the last
- * second or so of such time. PURE. */
+/* The speed of a lane: the bytes of its reads over the time in which at least one was under way,
+ * for about the last second of such time. PURE. */
 #ifndef BATON_DECODE_WORKER_LANE_SPEED_H
 #define BATON_DECODE_WORKER_LANE_SPEED_H
 
@@ -7,14 +7,14 @@
 
 struct lane_speed {
     uint32_t under_way;
-    uint64_t busy_since_us; /* while any is */
+    uint64_t busy_since_us; /* while a read is under way */
     uint64_t busy_us, bytes;
 };
 
 void lane_speed_on_read(struct lane_speed *speed, uint64_t now_us);
-/* bytes: 0 for one that failed. */
+/* `bytes`: 0 for a read that failed. */
 void lane_speed_on_read_done(struct lane_speed *speed, uint64_t bytes, uint64_t now_us);
-/* 0: nothing is known yet. */
+/* Returns 0 if nothing is known yet. */
 uint64_t lane_speed_bytes_per_second(const struct lane_speed *speed);
 
 #endif

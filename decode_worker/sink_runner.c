@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MODULE "decode_role" /* whose hands these are */
+#define MODULE "decode_role" /* the role that it acts for */
 
-/* What an action brought about at once. It is told to the sinks after the list of actions is
+/* The outcome of an action that had one at once. The sinks hear of it after the list of actions is
  * done. */
 enum outcome_kind {
     OUTCOME_RESERVE_FAILED,
@@ -58,7 +58,7 @@ void sink_runner_deinit(struct sink_runner *runner)
 void sink_runner_log_end(struct sink_runner *runner, struct sequence_key key, const char *how)
 {
     if (!request_notes_has(&runner->notes, key))
-        return; /* told already: the step thread was not the first to end it */
+        return; /* it was logged already */
     log_debug(MODULE, "req=%s id=%016" PRIx64 " attempt=%u end=%s msg=\"sequence ended\"",
               request_notes_name(&runner->notes, key), key.request, key.attempt, how);
     request_notes_drop(&runner->notes, key);
@@ -66,13 +66,13 @@ void sink_runner_log_end(struct sink_runner *runner, struct sequence_key key, co
 
 static void note(struct sink_runner *runner, struct sink_outcome outcome)
 {
-    ASSERT(runner->outcome_count < runner->actions.capacity); /* one an action at most */
+    ASSERT(runner->outcome_count < runner->actions.capacity); /* an action has one at most */
     runner->outcomes[runner->outcome_count++] = outcome;
 }
 
 static void reserve(struct sink_runner *runner, struct sequence_key key)
 {
-    ASSERT(runner->pending.tokens); /* a sink reserves as an answer to its Decode, once */
+    ASSERT(runner->pending.tokens); /* a sink reserves once, when its Decode comes */
     runner->pending.key = key;
     request_notes_begin(&runner->notes, key, runner->pending_name,
                         runner->pending.plan == PLAN_LOCAL, clock_now_us());
@@ -114,36 +114,6 @@ static void read_blocks(struct sink_runner *runner, const struct sink_action *ac
                          .kind = OUTCOME_READ_FAILED, .cookie = action->cookie, .status = status});
 }
 
-static void verify(struct sink_runner *runner, const struct sink_action *action)
-{
-    bool good =
-        kv_import_verify(runner->imports, action->local, action->checksums, action->block_count);
-    note(runner,
-         (struct sink_outcome){.kind = OUTCOME_VERIFIED, .cookie = action->cookie, .good = good});
-}
-
-static void send_token(struct sink_runner *runner, const struct sink_action *action)
-{
-    struct step_token token = {.key = {action->request, action->attempt},
-                               .index = action->index,
-                               .token = action->first_token,
-                               .logits_hash = action->logits_hash,
-                               .finish = action->finish,
-                               .logprobs = action->logprobs.given ? &action->logprobs : NULL};
-    session_send_tokens(&runner->worker->session, &token, 1);
-}
-
-/* A read that failed says how, too. */
-static void send_lost(struct sink_runner *runner, struct sequence_key key, enum sink_reason reason)
-{
-    char why[64];
-    bool how = reason == SINK_REASON_READ && runner->read_failure;
-    snprintf(why, sizeof why, "%s%s%s", sink_reason_name(reason), how ? ": " : "",
-             how ? kv_failure_name(runner->read_failure) : "");
-    counter_add(runner->worker->metrics.handoffs_failed, 1);
-    session_send_lost(&runner->worker->session, key, why, "");
-}
-
 static void send_refused(struct sink_runner *runner, const struct sink_action *action)
 {
     const char *sentence = runner->sentence;
@@ -161,7 +131,7 @@ static void send_pulled(struct sink_runner *runner, const struct sink_action *ac
     Baton__Worker__V1__Pulled pulled = BATON__WORKER__V1__PULLED__INIT;
     pulled.request = action->request;
     pulled.attempt = action->attempt;
-    pulled.lane = (char *)kv_import_lane(runner->imports, action->peer); /* packing only reads */
+    pulled.lane = (char *)kv_import_lane(runner->imports, action->peer); /* packing only reads it */
     pulled.lane_bytes_per_second = kv_import_lane_speed(runner->imports, action->peer);
     pulled.bytes = action->pulled_bytes;
     pulled.bytes_before_complete = action->early_bytes;
@@ -187,7 +157,7 @@ static void run_action(struct sink_runner *runner, const struct sink_action *act
                                                                : sink_reason_name(action->reason));
         break;
     case SINK_ADMIT:
-        if (!action->compute_prompt) /* else it computes since it was reserved */
+        if (!action->compute_prompt) /* with it, the sequence computes since it was reserved */
             step_loop_admit(runner->worker->steps, key, action->first_token, action->logits_hash,
                             &action->logprobs);
         break;
@@ -207,18 +177,40 @@ static void run_action(struct sink_runner *runner, const struct sink_action *act
             FAILPOINT("decode.after_confirm");
         break;
     case SINK_READ: read_blocks(runner, action); break;
-    case SINK_VERIFY: verify(runner, action); break;
-    case SINK_SEND_TOKEN: /* the first and the last */
-        send_token(runner, action);
+    case SINK_VERIFY:
+        note(runner, (struct sink_outcome){.kind = OUTCOME_VERIFIED,
+                                           .cookie = action->cookie,
+                                           .good = kv_import_verify(runner->imports, action->local,
+                                                                    action->checksums,
+                                                                    action->block_count)});
+        break;
+    case SINK_SEND_TOKEN: /* the answer's only token */
+        session_send_tokens(
+            &runner->worker->session,
+            &(struct step_token){.key = key,
+                                 .index = action->index,
+                                 .token = action->first_token,
+                                 .logits_hash = action->logits_hash,
+                                 .finish = action->finish,
+                                 .logprobs = action->logprobs.given ? &action->logprobs : NULL},
+            1);
         sink_runner_log_end(runner, key, "finished");
         break;
-    case SINK_SEND_LOST: send_lost(runner, key, action->reason); break;
+    case SINK_SEND_LOST: {
+        char why[64];
+        bool read = action->reason == SINK_REASON_READ && runner->read_failure;
+        snprintf(why, sizeof why, "%s%s%s", sink_reason_name(action->reason), read ? ": " : "",
+                 read ? kv_failure_name(runner->read_failure) : "");
+        counter_add(runner->worker->metrics.handoffs_failed, 1);
+        session_send_lost(&runner->worker->session, key, why, "");
+        break;
+    }
     case SINK_SEND_REFUSED: send_refused(runner, action); break;
     case SINK_SEND_PULLED: send_pulled(runner, action); break;
     }
 }
 
-static void tell_outcome(struct sink_runner *runner, const struct sink_outcome *outcome)
+static void report_outcome(struct sink_runner *runner, const struct sink_outcome *outcome)
 {
     uint64_t now_us = clock_now_us();
     struct sink_actions *out = &runner->actions;
@@ -243,8 +235,6 @@ static void tell_outcome(struct sink_runner *runner, const struct sink_outcome *
     }
 }
 
-/* Carries out the list that a sink_on_... call has left, then tells the outcomes, which leave lists
- * of their own. */
 void sink_runner_run(struct sink_runner *runner)
 {
     for (;;) {
@@ -257,6 +247,6 @@ void sink_runner_run(struct sink_runner *runner)
         runner->outcome_count--;
         for (uint32_t i = 0; i < runner->outcome_count; i++)
             runner->outcomes[i] = runner->outcomes[i + 1];
-        tell_outcome(runner, &outcome);
+        report_outcome(runner, &outcome);
     }
 }

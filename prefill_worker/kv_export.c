@@ -14,11 +14,11 @@
 #define MAX_PEERS CLUSTER_MAX_WORKERS
 
 struct peer {
-    uint64_t id; /* 0: an empty slot; never used twice */
+    uint64_t id; /* 0: an empty slot; an id is never used twice */
     struct stream *stream;
     bool welcomed;
-    uint64_t admission; /* to the KV lane: from the welcome to the stream's end */
-    char name[64];      /* for logs, which it must not be able to write lines into */
+    uint64_t admission; /* to the KV lane, from the welcome to the stream's end */
+    char name[64];      /* the peer's own name, made safe for logs */
 };
 
 struct exported {
@@ -116,7 +116,8 @@ static void welcome(struct kv_export *exports, struct peer *peer)
     log_info_lifecycle(MODULE, "peer=%s msg=\"a decode worker is welcomed\"", peer->name);
 }
 
-/* Layouts and models must agree before a byte may be read; both hashes go into the sentence. */
+/* Checks that versions, models, layouts and numerics agree before a byte may be read. The sentence
+ * holds both sides' values. */
 static void on_hello(struct kv_export *exports, struct peer *peer,
                      const Baton__Worker__V1__PeerHello *hello)
 {
@@ -152,7 +153,7 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
     const Baton__Worker__V1__PeerDown *down = (const Baton__Worker__V1__PeerDown *)base;
     struct peer *peer = stream_context(stream);
     if (!peer)
-        return; /* refused at the door */
+        return; /* on_opened refused it */
     if (FAILPOINT_FAILS("prefill.peer_lose")) {
         stream_cancel(stream);
         return;
@@ -166,7 +167,7 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
                       "the first message must be a hello");
         return;
     }
-    for (size_t i = 0; i < wire_peer_down_count(down); i++) { /* none: a second hello, or nothing */
+    for (size_t i = 0; i < wire_peer_down_count(down); i++) { /* a second hello asks nothing */
         struct peer_down message = wire_peer_down(down, i);
         exports->handlers.message(exports->role, peer->id, &message);
     }
@@ -198,7 +199,7 @@ void kv_export_send(struct kv_export *exports, uint64_t peer_id, const struct pe
 {
     struct peer *peer = peer_find(exports, peer_id);
     if (!peer)
-        return; /* its loss is on the way, or was told */
+        return; /* its loss is on the way, or was reported */
     static const char *const failpoints[] = {"prefill.send_ready", "prefill.send_complete",
                                              "prefill.send_held", "prefill.send_gone",
                                              "prefill.send_extended"};

@@ -1,7 +1,6 @@
-/* What a prefill worker shows to decode workers: Peer streams, and the checksums of the blocks that
- * it hands off. Transfer thread only. The meaning of the messages is common/kv/handoff/source.h's;
- * here they are carried.
- */
+/* The decode workers' access to a prefill worker: Peer streams, and the checksums of the blocks
+ * that are handed off. common/kv/handoff/source.h gives the messages their meaning; this module
+ * carries them. Transfer thread only. */
 #ifndef BATON_PREFILL_WORKER_KV_EXPORT_H
 #define BATON_PREFILL_WORKER_KV_EXPORT_H
 
@@ -11,7 +10,7 @@
 
 struct kv_export;
 
-/* A message of a welcomed peer, and the loss of one. */
+/* Called for each message of a welcomed peer, and once when a peer is lost. */
 struct kv_export_handlers {
     void (*message)(void *role, uint64_t peer, const struct peer_down *message);
     void (*lost)(void *role, uint64_t peer);
@@ -21,19 +20,20 @@ enum status kv_export_create(struct worker *worker, const struct kv_export_handl
                              void *role, struct kv_export **exports) WARN_UNUSED;
 void kv_export_destroy(struct kv_export *exports);
 
-/* Peer streams; their `role` is the kv_export. */
+/* The Peer streams. Their `role` is the kv_export. */
 extern const struct stream_kind kv_export_stream_kind;
 
 void kv_export_send(struct kv_export *exports, uint64_t peer, const struct peer_up *message);
 
-/* The blocks of one source, from Opened to its end: checksums are computed as the blocks fill, so
- * that little is left to do when the prompt is done. `blocks` stays the step loop's, whose
- * sequences are at least as many. */
+/* Adds the blocks of one source, from Opened to its end. Their checksums are computed as they fill,
+ * so that little is left to do when the prompt is done. `blocks` stays the step loop's. The step
+ * loop has at least as many sequences as there are sources here. */
 void kv_export_add(struct kv_export *exports, struct sequence_key key, const uint32_t *blocks,
                    uint32_t block_count);
-/* The first `count` blocks (UINT32_MAX: all) won't change any more. */
+/* Computes the checksums of the first `count` blocks (UINT32_MAX: all). They must not change any
+ * more. */
 void kv_export_filled(struct kv_export *exports, struct sequence_key key, uint32_t count);
-/* [block_count] checksums once all are filled; NULL if the source is not known. */
+/* Returns [block_count] checksums once all blocks are filled, or NULL for an unknown source. */
 const uint32_t *kv_export_checksums(struct kv_export *exports, struct sequence_key key,
                                     uint32_t *count);
 void kv_export_remove(struct kv_export *exports, struct sequence_key key);

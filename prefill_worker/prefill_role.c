@@ -3,6 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
+#include "common/kv/handoff/source.h"
 #include "common/worker/request_notes.h"
 #include "common/worker/session.h"
 #include "common/worker/wire.h"
@@ -20,11 +21,11 @@ struct prefill_role {
     struct source_table *sources;
     struct source_actions actions;
     struct kv_export *exports;
-    struct sequence_spec pending; /* of the Prefill command under way: what SOURCE_START starts */
-    const char *pending_name;     /* likewise, what its client calls it */
+    struct sequence_spec pending; /* the Prefill command under way; SOURCE_START starts it */
+    const char *pending_name;     /* the client's name for it */
     struct request_notes notes;
-    const char *sentence; /* of the failure under way, for a SEND_REFUSED; NULL: none */
-    const char *lost_by;  /* likewise, for a SEND_LOST */
+    const char *sentence; /* why it failed, for a SEND_REFUSED or SEND_LOST; NULL: unknown */
+    const char *lost_by;  /* the word for a SEND_LOST */
 };
 
 /* ---------------------------------------------------------------- actions */
@@ -57,25 +58,9 @@ static void send_refused(struct prefill_role *role, const struct source_action *
                          sentence, action->retry);
 }
 
-static void send_lost(struct prefill_role *role, const struct source_action *action)
-{
-    session_send_lost(&role->worker->session,
-                      (struct sequence_key){action->request, action->attempt}, role->lost_by,
-                      role->sentence ? role->sentence : "");
-}
-
-static void count_end(struct prefill_role *role, enum source_end end)
-{
-    const struct worker_metrics *metrics = &role->worker->metrics;
-    bool lost = end == SOURCE_EXPIRED || end == SOURCE_FAILED;
-    counter_add(end == SOURCE_CONFIRMED ? metrics->handoffs_ok
-                : lost                  ? metrics->handoffs_failed
-                                        : metrics->released,
-                1);
-}
-
 static void run_actions(struct prefill_role *role)
 {
+    const struct worker_metrics *metrics = &role->worker->metrics;
     bool start_failed = false;
     struct sequence_key failed_key = {0};
     for (uint32_t i = 0; i < role->actions.count; i++) {
@@ -100,11 +85,18 @@ static void run_actions(struct prefill_role *role)
             request_notes_drop(&role->notes, key);
             kv_export_remove(role->exports, key);
             step_loop_remove(role->worker->steps, key);
-            count_end(role, action->end);
+            counter_add(action->end == SOURCE_CONFIRMED ? metrics->handoffs_ok
+                        : action->end == SOURCE_EXPIRED || action->end == SOURCE_FAILED
+                            ? metrics->handoffs_failed
+                            : metrics->released,
+                        1);
             break;
         case SOURCE_SEND_OPENED: send_opened(role, action); break;
         case SOURCE_SEND_REFUSED: send_refused(role, action); break;
-        case SOURCE_SEND_LOST: send_lost(role, action); break;
+        case SOURCE_SEND_LOST:
+            session_send_lost(&role->worker->session, key, role->lost_by,
+                              role->sentence ? role->sentence : "");
+            break;
         case SOURCE_SEND_PEER: kv_export_send(role->exports, action->peer, &action->message); break;
         }
     }
@@ -141,7 +133,7 @@ static void on_prefill(struct prefill_role *role, const Baton__Worker__V1__Prefi
                       role->pending.token_count, wire_prompt_hash(&role->pending), &role->actions);
     run_actions(role);
     role->pending_name = NULL;
-    sequence_spec_free(&role->pending); /* owns nothing once started */
+    sequence_spec_free(&role->pending); /* it owns nothing once it was started */
     role->pending = (struct sequence_spec){.plan = PLAN_HAND_OFF};
 }
 
@@ -199,7 +191,7 @@ static const struct kv_export_handlers export_handlers = {on_peer_message, on_pe
 
 /* ---------------------------------------------------------------- the step thread's events */
 
-/* `tokens` of its rows are in their blocks. */
+/* Publishes that the first `tokens` tokens are in their blocks. */
 static void publish_ready(struct prefill_role *role, struct sequence_key key, uint32_t tokens)
 {
     kv_export_filled(role->exports, key, tokens / role->worker->info.block_tokens);
@@ -216,18 +208,11 @@ static void on_reserved(struct prefill_role *role, const struct step_event *even
     source_on_reserved(role->sources, clock_now_us(), key.request, key.attempt, event->blocks,
                        event->block_count, &role->actions);
     if (role->actions.count == 0)
-        return; /* the source has ended meanwhile */
+        return; /* the source has ended */
     kv_export_add(role->exports, key, event->blocks, event->block_count);
     run_actions(role);
-    if (event->cached_tokens) /* they can be read before anything is computed */
+    if (event->cached_tokens) /* these can be read before anything is computed */
         publish_ready(role, key, event->cached_tokens);
-}
-
-static void on_ready(struct prefill_role *role, const struct step_event *event)
-{
-    FAILPOINT("prefill.after_chunk");
-    request_notes_chunk(&role->notes, event->key, event->at_us);
-    publish_ready(role, event->key, event->ready_tokens);
 }
 
 static void on_first_token(struct prefill_role *role, const struct step_token *token)
@@ -247,24 +232,25 @@ static void on_first_token(struct prefill_role *role, const struct step_token *t
     run_actions(role);
 }
 
-static void on_tokens(struct prefill_role *role, const struct step_event *event)
-{
-    Baton__Worker__V1__Prefilled prefilled;
-    for (uint32_t i = 0; i < event->token_count; i++)
-        if (request_notes_prefilled(&role->notes, event->tokens[i].key, &prefilled))
-            session_send_prefilled(&role->worker->session, &prefilled);
-    session_send_tokens(&role->worker->session, event->tokens, event->token_count);
-    for (uint32_t i = 0; i < event->token_count; i++)
-        on_first_token(role, &event->tokens[i]);
-}
-
 static void on_step_event(void *context, const struct step_event *event)
 {
     struct prefill_role *role = context;
+    Baton__Worker__V1__Prefilled prefilled;
     switch (event->kind) {
     case STEP_RESERVED: on_reserved(role, event); break;
-    case STEP_READY: on_ready(role, event); break;
-    case STEP_TOKENS: on_tokens(role, event); break;
+    case STEP_READY:
+        FAILPOINT("prefill.after_chunk");
+        request_notes_chunk(&role->notes, event->key, event->at_us);
+        publish_ready(role, event->key, event->ready_tokens);
+        break;
+    case STEP_TOKENS:
+        for (uint32_t i = 0; i < event->token_count; i++)
+            if (request_notes_prefilled(&role->notes, event->tokens[i].key, &prefilled))
+                session_send_prefilled(&role->worker->session, &prefilled);
+        session_send_tokens(&role->worker->session, event->tokens, event->token_count);
+        for (uint32_t i = 0; i < event->token_count; i++)
+            on_first_token(role, &event->tokens[i]);
+        break;
     case STEP_REFUSED:
     case STEP_FAILED:
         request_notes_log_failed(&role->notes, MODULE, event);
@@ -278,11 +264,11 @@ static void on_step_event(void *context, const struct step_event *event)
         break;
     case STEP_REMOVED:
     case STEP_PROMPT_LOGPROBS:
-    case STEP_CACHE: break; /* the worker sends those up itself */
+    case STEP_CACHE: break; /* worker.c handles these */
     }
 }
 
-/* A prefill worker reads from nobody: its transport only serves. */
+/* Nothing to do: the transport of a prefill worker only serves reads. */
 static void on_kv_event(void *context, const struct kv_event *event)
 {
     (void)context;
@@ -318,7 +304,7 @@ static void destroy(void *context)
 
 static void close_streams(void *context)
 {
-    (void)context; /* decode workers dial, nothing is dialled from here */
+    (void)context; /* nothing to do: decode workers dial, this worker doesn't */
 }
 
 static enum status create_parts(struct prefill_role *role, struct error *err)

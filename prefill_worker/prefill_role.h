@@ -1,7 +1,6 @@
-/* The prefill role: takes Prefill commands, has the step thread compute them, and hands the KV
- * blocks to whoever pulls them. The decisions are common/kv/handoff/source.h's; this carries them
- * out. Transfer thread only.
- */
+/* The prefill role: takes Prefill commands, has the step thread compute them, and lets decode
+ * workers pull the KV blocks. common/kv/handoff/source.h decides; this module carries that out.
+ * Transfer thread only. */
 #ifndef BATON_PREFILL_WORKER_PREFILL_ROLE_H
 #define BATON_PREFILL_WORKER_PREFILL_ROLE_H
 

@@ -1,7 +1,6 @@
 /* kv_import: the prefill workers that a decode worker knows, of which new ones come for as long as
  * it lives. */
 #include "decode_worker/kv_import.h"
-#include "decode_worker/prefill_peers.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* pairing_outcome: a peer that is gone, and one that there is no byte path to. */
-#include "decode_worker/pairing_outcome.h"
+#include "decode_worker/kv_import.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -20,11 +20,9 @@ def mutant(name, why, breaks, *edits, ignore=""):
 
 
 SOURCE = "common/kv/handoff/source.c"
-SOURCE_TABLE = "common/kv/handoff/source_table.c"
 SINK = "common/kv/handoff/sink.c"
 PULL = "common/kv/handoff/sink_pull.c"
 STATE = "common/kv/handoff/sink_state.h"
-TABLE = "common/kv/handoff/sink_table.c"
 LIFE = "router/planner/request_life.c"
 
 GENERATION = " && source->generation == ref.generation &&"
@@ -34,7 +32,6 @@ READS = "bool reads = source && message->attempt >= source->reader;"
 CONFIRMS = "source->state == SOURCE_COMPLETE && message->attempt >= source->reader"
 MEMO = "memo->attempt == message->attempt &&"
 ASKS_CONFIRM = "    sink->state = SINK_CONFIRMING;\n    sink_ask(table, now_us, sink, PEER_CONFIRM, out);\n"
-ADVANCE = "/* Reads what is ready; once all is here, has it checked, and then confirmed. */\n"
 ON_HELD = "static void on_held(struct sink_table *table, struct sink *sink, struct sink_actions *out)"
 ORPHAN = "    if (sink->reading) {\n        sink->state = SINK_ORPHAN;\n        sink->reason = reason;\n        return;\n    }\n"
 UP_AGAIN = "        sink->down_since_us = UINT64_MAX;\n        sink_ask(table, now_us, sink, sink_question_of(sink), out);\n"
@@ -106,7 +103,7 @@ MODEL = [
             "    table->counters.completed++;\n    publish(source, out);\n    if (completion->finish)\n        end(table, source, SOURCE_RELEASED, out);\n")),
     mutant("W_EXTEND_LATE", "the lease is extended from the reservation on, not from Decode on", "runs terminal",
            (SINK, "    sink_ask(table, now_us, sink, PEER_EXTEND, out);\n}", "    sink->beat_us = UINT64_MAX;\n}"),
-           (TABLE, "        if (!sink_pulls(sink))\n", "        if (!sink_pulls(sink) || sink->state == SINK_QUEUED)\n"),
+           (SINK, "        if (!sink_pulls(sink))\n            continue;\n        next_us", "        if (!sink_pulls(sink) || sink->state == SINK_QUEUED)\n            continue;\n        next_us"),
            (SINK, "        if (!sink_pulls(sink))\n            continue;\n        if (sink_later_us(sink->down",
             "        if (!sink_pulls(sink) || sink->state == SINK_QUEUED)\n            continue;\n        if (sink_later_us(sink->down"),
            (SINK, "    sink_peer_pair(sink->peer, out);\n    sink_ask(table, now_us, sink, PEER_SUBSCRIBE, out);",
@@ -144,7 +141,7 @@ CODE = [
             "uint32_t whole = tokens % 4 ? tokens - tokens % 4 + 4 : tokens;\n    if (whole > source->token_count)\n        whole = source->token_count;")),
     mutant("no_lease", "a lease never ends", "free",
            (SOURCE, "if (source->state >= SOURCE_OPENED && source->lease_end_us <= now_us)", "if (false)"),
-           (SOURCE_TABLE, "if (source->state >= SOURCE_OPENED && source->lease_end_us < next_us)", "if (false)")),
+           (SOURCE, "if (source->state >= SOURCE_OPENED && source->lease_end_us < next_us)", "if (false)")),
     mutant("session_loss_drops_handles", "a lost Session ends open handles too", "runs terminal",
            (SOURCE, "        if (table->slots[i].state == SOURCE_QUEUED)\n            end", "        if (table->slots[i].state != SOURCE_UNUSED)\n            end")),
     mutant("publishes_to_lost_stream", "a lost Peer stream stays subscribed, and no heartbeat subscribes again", "runs terminal waits",
@@ -172,15 +169,15 @@ CODE = [
             + SESSION_ENDS + "        }\n")),
     mutant("no_silence_limit", "a sink waits for a silent peer for ever", "waits",
            (SINK, "else if (sink_later_us(sink->heard_us, config->silence_limit_us) <= now_us)", "else if (false)"),
-           (TABLE, "        next_us = earlier(next_us, sink_later_us(sink->heard_us, config->silence_limit_us));\n", ""),
+           (SINK, "        next_us = earlier(next_us, sink_later_us(sink->heard_us, config->silence_limit_us));\n", ""),
            (SOURCE, "    table->counters.gone++;\n", "    table->counters.gone++;\n    if (message->kind != PEER_CONFIRM)\n        return;\n")),
     mutant("no_down_limit", "a sink waits for a peer that is gone for ever", "waits free",
            (SINK, "if (sink_later_us(sink->down_since_us, config->peer_down_limit_us) <= now_us)", "if (false)"),
-           (TABLE, "        next_us = earlier(next_us, sink_later_us(sink->down_since_us, config->peer_down_limit_us));\n", ""),
+           (SINK, "        next_us = earlier(next_us, sink_later_us(sink->down_since_us, config->peer_down_limit_us));\n", ""),
            (SINK, "else if (sink_later_us(sink->heard_us, config->silence_limit_us) <= now_us)", "else if (false)"),
-           (TABLE, "        next_us = earlier(next_us, sink_later_us(sink->heard_us, config->silence_limit_us));\n", ""),
+           (SINK, "        next_us = earlier(next_us, sink_later_us(sink->heard_us, config->silence_limit_us));\n", ""),
            (SINK, "peer->retry_us <= now_us &&\n            sink_peer_needed(table, peer))", "peer->retry_us <= now_us && false &&\n            sink_peer_needed(table, peer))"),
-           (TABLE, "            next_us = earlier(next_us, sink->peer->retry_us);", "            continue;")),
+           (SINK, "            next_us = earlier(next_us, sink->peer->retry_us);", "            continue;")),
     mutant("confirm_not_repeated", "Confirm is asked once", "waits runs terminal", (SINK, "        return PEER_CONFIRM;", "        return PEER_EXTEND;")),
     mutant("gone_ignored", "gone changes nothing", "waits runs terminal",
            (PULL, "    case PEER_GONE: sink_give_up(table, now_us, sink, SINK_REASON_GONE, out); return;", "    case PEER_GONE: return;")),

@@ -1,20 +1,21 @@
-/* What both ends of a KV handoff share: the handle, the Peer messages, and the tables' common
- * numbers. PURE.
+/* The shared words of both ends of a KV handoff: the handle, the Peer messages, and numbers that
+ * both tables use. PURE.
  *
- * `source` (on prefill) owns the blocks of a prompt until a reader has confirmed them; `sink` (on
- * decode) pulls them. Both are state machines: an event comes in with the time, actions come out,
- * and a thin layer executes them (docs/handoff.md has the protocol and what it excludes). These
- * structs mirror proto/worker.proto; the layer translates.
+ * `source` (on the prefill worker) owns the blocks of a prompt until a reader has confirmed them.
+ * `sink` (on the decode worker) pulls them. Both are state machines: an event comes in with the
+ * time, actions come out, and a thin layer executes them. docs/handoff.md has the protocol and the
+ * mistakes that it excludes. These structs mirror proto/worker.proto; the layer translates.
  *
- * For source.h and sink.h alike:
- * - A table belongs to one thread (the transfer thread). No clock, no I/O, no locks; after create
- *   no call allocates.
- * - Every call first empties the caller's action list, then appends; the list was sized for the
+ * Rules for source.h and sink.h alike:
+ * - A table belongs to one thread, the transfer thread. No clock, no I/O, no locks. After create no
+ *   call allocates.
+ * - Every call first empties the caller's action list, then appends. The list was sized for the
  *   table, so it can't overflow.
- *    The actions are executed in order. Pointers in them lead into the table and are good until the next call on it, so
- *    events that an action causes are queued, not fed in while the list is being walked.
+ * - The actions are executed in order. Their pointers lead into the table and are valid until the
+ *   next call on it. So events that an action causes are queued, and not fed in while the list is
+ *   being executed.
  * - Times are microseconds of one monotonic clock and never run backwards.
- * - A message of an older attempt is dropped and counted; a question about a handle is always
+ * - A message of an older attempt is dropped and counted. A question about a handle is always
  *   answered.
  */
 #ifndef BATON_KV_HANDOFF_HANDOFF_H
@@ -27,8 +28,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Names the bytes of one prompt on one prefill process: another incarnation or generation is other
- * bytes. */
+/* Names the KV bytes of one prompt in one prefill process. Another incarnation or generation means
+ * other bytes. */
 struct handle_ref {
     uint64_t incarnation; /* random at process start */
     uint32_t id;          /* slot in the source table */
@@ -41,7 +42,7 @@ struct handle {
     struct handle_ref ref;
     uint64_t model_hash, layout_hash, numerics_id;
     uint32_t token_count; /* prompt + emitted */
-    uint64_t prompt_hash; /* of those tokens; what it is made of is the roles' business */
+    uint64_t prompt_hash; /* made of those tokens; only the roles know how */
     uint32_t block_count;
     const uint32_t *blocks; /* [block_count] in the source's pool, in order */
 };
@@ -68,28 +69,28 @@ struct peer_up {
     uint32_t ready_tokens; /* READY: whole blocks up to here are readable */
     /* COMPLETE: everything is readable, and: */
     uint32_t first_token;
-    uint64_t logits_hash;           /* if asked for, else 0 */
-    struct token_logprobs logprobs; /* of the first token */
-    enum finish_reason
-        finish; /* not NONE: the answer ends with the first token and no bytes need to move */
-    uint32_t checksum_count;   /* one a block, or 0 where the path has none */
+    uint64_t logits_hash;           /* if the request asked for it, otherwise 0 */
+    struct token_logprobs logprobs; /* the first token's */
+    /* not NONE: the answer ends with the first token, and no bytes need to move */
+    enum finish_reason finish;
+    uint32_t checksum_count;   /* one a block, or 0 if the path has none */
     const uint32_t *checksums; /* CRC32C of each whole block */
-    uint64_t left_us;          /* EXTENDED: of the lease */
+    uint64_t left_us;          /* EXTENDED: time left of the lease */
 };
 
-/* Neighbours on both sides, as one run. */
+/* A run of blocks that are neighbours on both sides. */
 struct block_run {
     uint32_t remote_block, local_block, block_count;
 };
 
 /* Merges the pairs remote[i] -> local[i] into runs, in order; `runs` has room for block_count of
- * them. Returns how many. */
+ * them. Returns the number of runs. */
 uint32_t block_runs(const uint32_t *remote, const uint32_t *local, uint32_t block_count,
                     struct block_run *runs);
 
-/* The latest attempts that have ended here. (request, attempt) names one piece of work for ever:
- * what the two threads of a worker still have to say about an ended one must not meet another of
- * the same name, so none of them is begun again. */
+/* The latest attempts that have ended here. (request, attempt) names one piece of work for ever.
+ * The threads of a worker may still report about an ended one, and such a report must not meet
+ * another attempt of the same name. So an attempt in this list is not begun again. */
 #define PAST_ATTEMPTS 1024
 struct past_attempts {
     struct {
@@ -100,7 +101,7 @@ struct past_attempts {
 };
 
 void past_attempts_add(struct past_attempts *past, uint64_t request, uint32_t attempt);
-/* Whether this attempt, or a newer one of the request, is among them. */
+/* Returns true if this attempt, or a newer one of the request, is in the list. */
 bool past_attempts_has(const struct past_attempts *past, uint64_t request, uint32_t attempt);
 
 #endif

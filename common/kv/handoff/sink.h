@@ -1,28 +1,31 @@
 /* The decode side of a handoff: pulls the blocks of a prompt, has them confirmed, and only then
  * lets the sequence run. PURE.
  *
- * A sink lives from Decode to the end of its sequence: QUEUED (waits for room; its lease is
- * extended already), READING (has room; subscribed; reads what is ready), VERIFYING (all bytes are
- * here, checksums are computed), CONFIRMING (asked whether the handle was held throughout; nothing
- * is read again), RUNNING (admitted; the step thread has it). A Decode without a handle skips the
- * middle: its prompt is computed here. A sink that ends while a read is in flight becomes an
- * ORPHAN: its blocks are landing and stay its own until the read has ended.
+ * A sink lives from Decode to the end of its sequence:
+ * - QUEUED: it waits for room. Its lease is extended already.
+ * - READING: it has room and has subscribed. It reads the blocks that are ready.
+ * - VERIFYING: all bytes are here; their checksums are computed.
+ * - CONFIRMING: it has asked whether the handle was held throughout. Nothing is read again.
+ * - RUNNING: admitted; the step thread has it.
+ * A Decode without a handle skips the middle: its prompt is computed here. A sink that ends while a
+ * read is in flight becomes an ORPHAN: its blocks are landing, and stay its own until the read has
+ * ended.
  *
- * A prompt's first blocks may be here already, whole (the prefix cache has them): they are neither
- * read nor compared, and nothing of the sink ever writes into them, for others may read them.
- * Confirm is the same.
+ * The first blocks of a prompt may be here already, whole (from the prefix cache). They are neither
+ * read nor compared, and the sink never writes into them, because others may read them. Confirm
+ * works as for any other prompt.
  *
- * However a sink ends, unless the step thread ended the sequence itself, there is exactly one
- * UNRESERVE action: the step thread then drops all that it holds for (request, attempt),
- * idempotently: a place in the queue, blocks, a running sequence.
+ * Every end of a sink is exactly one UNRESERVE action, unless the step thread ended the sequence
+ * itself. The step thread then drops all that it holds for (request, attempt): a place in the
+ * queue, blocks, a running sequence. A repeated UNRESERVE would do no harm.
  *
- * A sink that gives up by itself tells both sides (RELEASE to the peer, LOST to the router). One
- * that the router ended, or whose Session is lost, tells nobody: the router may have given the
- * handle to another reader.
+ * A sink that gives up by itself sends RELEASE to the peer and LOST to the router. A sink that the
+ * router ended, or that ends with the Session, sends nothing: the router may have given the handle
+ * to another reader.
  *
- * Peers: `peer` names a prefill worker by address, for as long as the process lives. The layer
- * keeps for each one Peer stream and one transport pairing, as the actions say. See handoff.h for
- * what holds for all calls. */
+ * `peer` names a prefill worker by address, for as long as the process lives. For each the layer
+ * keeps one Peer stream and one transport pairing, as the actions say. handoff.h has the rules for
+ * all calls. */
 #ifndef BATON_KV_HANDOFF_SINK_H
 #define BATON_KV_HANDOFF_SINK_H
 
@@ -32,22 +35,23 @@ struct sink_table;
 
 struct sink_config {
     uint64_t model_hash, layout_hash, numerics_id; /* a handle with others is refused */
-    bool host_path; /* bytes pass host memory: a Complete without checksums is the peer's mistake */
+    bool host_path; /* bytes pass host memory: a Complete must have checksums */
     uint32_t vocab; /* token ids are below it */
     uint32_t block_tokens;
     uint64_t block_bytes;
-    uint32_t max_sinks;  /* orphans included; no more reads than this are in flight */
-    uint32_t max_blocks; /* of one prompt */
+    uint32_t max_sinks;  /* with orphans; no more reads than this are in flight */
+    uint32_t max_blocks; /* blocks of one prompt */
     uint32_t max_peers;
-    uint32_t max_read_blocks; /* of one READ */
+    uint32_t max_read_blocks; /* blocks of one READ */
     uint64_t heartbeat_us;    /* between two questions of one sink */
-    /* A sink is lost that has heard nothing about its handle for so long, or whose peer can't be
-     * reached for so long. */
+    /* A sink is lost if it hears nothing about its handle for silence_limit_us, or if its peer
+     * can't be reached for peer_down_limit_us. */
     uint64_t silence_limit_us, peer_down_limit_us;
     uint64_t reconnect_us; /* between two tries */
 };
 
-/* Why a sink gave up, or was refused. Names are stable: they go into Lost, logs and metrics. */
+/* The reason why a sink gave up, or was refused. Names are stable: they go into Lost, logs and
+ * metrics. */
 enum sink_reason {
     SINK_REASON_NONE,
     SINK_REASON_GONE,            /* the peer no longer holds the handle for this attempt */
@@ -65,29 +69,34 @@ enum sink_reason {
 const char *sink_reason_name(enum sink_reason reason); /* "gone", "peer_down", ... */
 
 enum sink_action_kind {
-    /* Step thread. RESERVE: room for the prompt at least, in order of arrival. UNRESERVE: drop all
-     * of (request, attempt). ADMIT: into the batch; with first_token drawn, or with
-     * compute_prompt. */
+    /* For the step thread.
+     * RESERVE: room for the prompt at least, in order of arrival.
+     * UNRESERVE: drop all of (request, attempt).
+     * ADMIT: into the batch, with first_token, or with compute_prompt. */
     SINK_RESERVE,
     SINK_UNRESERVE,
     SINK_ADMIT,
-    /* Peer. CONNECT: open a Peer stream; answer peer_up, peer_refused, peer_lost or connect_failed,
-     * well within peer_down_limit_us. CLOSE: close stream and pairing; no sink uses them, and
-     * nothing is reported any more. PAIR: with the pool of the latest Welcome; answer pair_up or
-     * peer_refused. UNPAIR: forced close of the pairing; answer pair_closed after the last of its
-     * reads has ended. SEND_PEER: message; the EXTENDs of one list to one peer may travel as
-     * one. */
+    /* For the peer.
+     * CONNECT: open a Peer stream. Answer with peer_up, peer_refused, peer_lost or connect_failed,
+     *   well within peer_down_limit_us.
+     * CLOSE: close stream and pairing. No sink uses them; report nothing more of them.
+     * PAIR: with the pool of the latest Welcome. Answer with pair_up or peer_refused.
+     * UNPAIR: close the pairing by force. Answer with pair_closed after its last read has ended.
+     * SEND_PEER: message. EXTENDs of one list to one peer may travel in one message. */
     SINK_CONNECT,
     SINK_CLOSE,
     SINK_PAIR,
     SINK_UNPAIR,
     SINK_SEND_PEER,
-    /* Bytes. READ: remote[i] -> local[i]; answer read_done(cookie) once, however it ends. VERIFY:
-     * the checksums of local[block_count], each of the whole block; answer verified(cookie). */
+    /* For the bytes.
+     * READ: remote[i] -> local[i]. Answer with read_done(cookie) once, however it ends.
+     * VERIFY: compare the checksums of local[block_count], each of the whole block. Answer with
+     *   verified(cookie). */
     SINK_READ,
     SINK_VERIFY,
-    /* Router. TOKEN: the answer ends with its first token. REFUSED: the handle, if any, is still
-     * good for another reader. */
+    /* For the router.
+     * TOKEN: the answer ends with its first token.
+     * REFUSED: the handle, if any, is still good for another reader. */
     SINK_SEND_TOKEN,
     SINK_SEND_LOST,
     SINK_SEND_REFUSED,
@@ -98,9 +107,8 @@ struct sink_action {
     enum sink_action_kind kind;
     uint64_t request;
     uint32_t attempt;
-    uint32_t
-        /* RESERVE: prompt, emitted and all that may still be generated: it never needs more */
-        reserve_tokens;
+    /* RESERVE: prompt, emitted and all that may still be generated; it never needs more */
+    uint32_t reserve_tokens;
     bool compute_prompt;                /* ADMIT: no handle; nothing of the prompt is here */
     uint32_t first_token;               /* ADMIT unless compute_prompt, SEND_TOKEN */
     uint64_t logits_hash;               /* the same */
@@ -114,7 +122,7 @@ struct sink_action {
     const uint32_t *remote, *local;     /* READ, VERIFY: [block_count] */
     const uint32_t *checksums;          /* VERIFY: [block_count] */
     enum sink_reason reason;            /* SEND_LOST, SEND_REFUSED, UNRESERVE */
-    bool retry;                         /* SEND_REFUSED: another worker might */
+    bool retry;                         /* SEND_REFUSED: another worker might take it */
     uint64_t pulled_bytes, early_bytes; /* SEND_PULLED: in all, and before Complete came */
 };
 
@@ -128,19 +136,21 @@ struct sink_counters {
     uint64_t given_up[SINK_REASON_INVALID + 1]; /* LOST and REFUSED, by reason */
     uint64_t rereads;
     uint64_t pulled_bytes, early_bytes;
-    uint64_t dropped; /* messages of an older attempt or state, and events of a sink that is gone */
+    uint64_t dropped; /* messages of an older attempt or state, events of a sink that has ended */
 };
 
+/* STATUS_INVALID: a size or a time is 0. STATUS_LIMIT: no memory. */
 enum status sink_table_create(const struct sink_config *config, struct sink_table **table,
                               struct error *err) WARN_UNUSED;
 void sink_table_destroy(struct sink_table *table);
 
-/* A list with room for all that one event can cause. */
+/* Makes a list with room for all actions that one event can cause. STATUS_LIMIT: no memory. */
 enum status sink_actions_init(struct sink_actions *list,
                               const struct sink_table *table) WARN_UNUSED;
 void sink_actions_deinit(struct sink_actions *list);
 
 /* --- from the router's Session --- */
+
 struct sink_decode {
     uint64_t request;
     uint32_t attempt;
@@ -150,25 +160,26 @@ struct sink_decode {
     uint32_t emitted_count;
     uint32_t reserve_tokens; /* >= handle.token_count */
 };
-/* A newer attempt ends the older one. A repeated one changes nothing; one that has ended is
+/* A newer attempt ends the older one. A repeated one changes nothing. One that has ended is
  * answered LOST. */
 void sink_on_decode(struct sink_table *table, uint64_t now_us, const struct sink_decode *decode,
                     struct sink_actions *out);
 /* Ends attempts <= attempt. */
 void sink_on_release(struct sink_table *table, uint64_t now_us, uint64_t request, uint32_t attempt,
                      struct sink_actions *out);
-/* The router counts this worker as dead: everything ends. */
+/* Ends everything: the router counts this worker as dead. */
 void sink_on_session_lost(struct sink_table *table, uint64_t now_us, struct sink_actions *out);
 
-/* --- from the step thread; for a sink that has ended meanwhile they change nothing, its UNRESERVE
- * is on the way --- */
-/* blocks[block_count] for the prompt at least; its own are copied. The first held_blocks hold their
- * bytes already: fewer than the prompt has, as its last row is always computed for it. Without a
- * handle none of these counts. */
+/* --- from the step thread. They change nothing for a sink that has ended: its UNRESERVE is on the
+ * way. --- */
+
+/* blocks[block_count] are for the prompt at least; the prompt's are copied. The first held_blocks
+ * have their bytes already. They are fewer than the prompt's blocks, because the last row of a
+ * prompt is always computed. Without a handle none of these counts. */
 void sink_on_reserved(struct sink_table *table, uint64_t now_us, uint64_t request, uint32_t attempt,
                       const uint32_t *blocks, uint32_t block_count, uint32_t held_blocks,
                       struct sink_actions *out);
-/* There will never be room (retry false), or not now (retry true). */
+/* There will never be room (retry false), or there is none now (retry true). */
 void sink_on_reserve_failed(struct sink_table *table, uint64_t now_us, uint64_t request,
                             uint32_t attempt, bool retry, struct sink_actions *out);
 /* The sequence has ended by itself and its blocks are free. */
@@ -176,29 +187,30 @@ void sink_on_finished(struct sink_table *table, uint64_t now_us, uint64_t reques
                       struct sink_actions *out);
 
 /* --- from Peer streams and the transport --- */
+
 /* A stream is up and welcomed; `incarnation` is the Welcome's. */
 void sink_on_peer_up(struct sink_table *table, uint64_t now_us, uint64_t peer, uint64_t incarnation,
                      struct sink_actions *out);
-/* It won't work: LAYOUT_MISMATCH or NUMERICS_MISMATCH (the stream was refused), or PAIRING (the
- * byte path; the stream stays). Its sinks are refused, but for those that have all their bytes and
- * need no path. */
+/* The peer can't be used: LAYOUT_MISMATCH or NUMERICS_MISMATCH (the stream was refused), or PAIRING
+ * (no byte path; the stream stays). Its sinks are refused, except for those that have all their
+ * bytes and need no path. */
 void sink_on_peer_refused(struct sink_table *table, uint64_t now_us, uint64_t peer,
                           enum sink_reason reason, struct sink_actions *out);
-/* The stream broke, or could not be opened; `refused`: its machine answered that nobody listens
- * there. Sinks wait for the next one: subscribe and ask again, read nothing again. Only where all
- * that is known says that the process has ended (a connection to it broke, dialling again is
- * refused, and its end closed the pairing too, if there was one) they give up at once. */
+/* The stream broke, or could not be opened. `refused`: the machine answered that no process listens
+ * there. Its sinks wait for the next stream: they subscribe and ask again, and read nothing again.
+ * They give up at once only if all signs say that the process has ended: a connection to it broke,
+ * dialling again is refused, and its end closed the pairing too, if there was one. */
 void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer, bool refused,
                        struct sink_actions *out);
-/* There was no try to open it, for reasons of our own: that says nothing about the peer. */
+/* This worker could not even try to open the stream; it says nothing about the peer. */
 void sink_on_connect_failed(struct sink_table *table, uint64_t now_us, uint64_t peer,
                             struct sink_actions *out);
 void sink_on_pair_up(struct sink_table *table, uint64_t now_us, uint64_t peer,
                      struct sink_actions *out);
-/* The pairing has closed, asked for or not; each of its reads was reported before. One that closed
- * by itself while nothing was read is made anew when there is something to read. `gone`: the peer
- * closed it, or ended. Then it is asked for a sign of life, and paired again when it has answered:
- * if it died, its stream ends instead. */
+/* The pairing has closed, asked for or not. Each of its reads was reported before. A pairing that
+ * closed by itself while nothing was read is made anew when there is something to read. `gone`: the
+ * peer closed it, or ended. Then the peer is asked for a sign of life, and paired again when it has
+ * answered. If it died, its stream ends instead. */
 void sink_on_pair_closed(struct sink_table *table, uint64_t now_us, uint64_t peer, bool gone,
                          struct sink_actions *out);
 void sink_on_message(struct sink_table *table, uint64_t now_us, uint64_t peer,
@@ -208,13 +220,13 @@ void sink_on_read_done(struct sink_table *table, uint64_t now_us, uint64_t cooki
 void sink_on_verified(struct sink_table *table, uint64_t now_us, uint64_t cookie, bool good,
                       struct sink_actions *out);
 
-/* Heartbeats, limits and reconnects that are due by now_us. Call it at sink_table_next_us or
- * later. */
+/* Does the heartbeats, limits and reconnects that are due by now_us. Call it at sink_table_next_us
+ * or later. */
 void sink_on_tick(struct sink_table *table, uint64_t now_us, struct sink_actions *out);
 uint64_t sink_table_next_us(const struct sink_table *table); /* UINT64_MAX: nothing to wait for */
 
-uint32_t
-sink_table_count(const struct sink_table *table); /* sinks of any state; drain waits for 0 */
+/* Sinks of any state; a drain waits for 0. */
+uint32_t sink_table_count(const struct sink_table *table);
 bool sink_table_uses_peer(const struct sink_table *table, uint64_t peer); /* by any sink */
 uint32_t sink_table_queued(const struct sink_table *table);
 uint32_t sink_table_landing_blocks(const struct sink_table *table);

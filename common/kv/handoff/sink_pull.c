@@ -11,7 +11,7 @@ static uint64_t cookie_of(const struct sink_table *table, const struct sink *sin
 static struct sink *sink_of_cookie(struct sink_table *table, uint64_t cookie)
 {
     uint32_t slot = (uint32_t)cookie;
-    ASSERT(slot < table->config.max_sinks); /* our own number came back */
+    ASSERT(slot < table->config.max_sinks); /* this is our own number */
     struct sink *sink = &table->slots[slot];
     return sink->state != SINK_UNUSED && sink->generation == (uint32_t)(cookie >> 32) ? sink : NULL;
 }
@@ -23,7 +23,7 @@ static void ask_confirm(struct sink_table *table, uint64_t now_us, struct sink *
     sink_ask(table, now_us, sink, PEER_CONFIRM, out);
 }
 
-/* Reads what is ready; once all is here, has it checked, and then confirmed. */
+/* Reads the blocks that are ready. Once all are here, has them checked, then confirmed. */
 static void advance(struct sink_table *table, uint64_t now_us, struct sink *sink,
                     struct sink_actions *out)
 {
@@ -51,8 +51,7 @@ static void advance(struct sink_table *table, uint64_t now_us, struct sink *sink
     }
 }
 
-/* -------------------------------------------------------------------------------------------
- * Peer */
+/* ---------------------------------------------------------------- Peer */
 
 void sink_on_peer_up(struct sink_table *table, uint64_t now_us, uint64_t peer_key,
                      uint64_t incarnation, struct sink_actions *out)
@@ -66,7 +65,7 @@ void sink_on_peer_up(struct sink_table *table, uint64_t now_us, uint64_t peer_ke
     peer->refused = false;
     peer->link_ended = false;
     if (peer->pair_incarnation != incarnation)
-        sink_peer_unpair(peer, out); /* its memory is not there any more */
+        sink_peer_unpair(peer, out); /* the memory of the earlier incarnation is gone */
     if (sink_peer_needed(table, peer))
         sink_peer_pair(peer, out);
     for (uint32_t i = 0; i < table->config.max_sinks; i++) {
@@ -86,9 +85,9 @@ void sink_on_peer_refused(struct sink_table *table, uint64_t now_us, uint64_t pe
     struct sink_peer *peer = sink_peer_of(table, peer_key);
     if (!peer)
         return;
-    peer->refused = false; /* somebody listens */
+    peer->refused = false; /* a process listens there */
     if (reason == SINK_REASON_PAIRING) {
-        peer->pair = PAIR_NONE; /* the stream is still there */
+        peer->pair = PAIR_NONE; /* the stream stays */
     } else {
         peer->stream = STREAM_DOWN;
         peer->retry_us = now_us + table->config.reconnect_us;
@@ -99,7 +98,8 @@ void sink_on_peer_refused(struct sink_table *table, uint64_t now_us, uint64_t pe
         if (sink->peer != peer || !sink_pulls(sink) || (reason == SINK_REASON_PAIRING && has_all))
             continue;
         if (sink->state ==
-            SINK_CONFIRMING) { /* the handle may be confirmed: nobody else can read it */
+            /* the handle may be confirmed already: no other reader can have it */
+            SINK_CONFIRMING) {
             sink_give_up(table, now_us, sink, reason, out);
             continue;
         }
@@ -108,21 +108,19 @@ void sink_on_peer_refused(struct sink_table *table, uint64_t now_us, uint64_t pe
     }
 }
 
-/* Nobody listens there, and no pairing speaks against it. */
-static bool has_ended(const struct sink_peer *peer)
-{
-    bool link_stood = peer->pair_incarnation == peer->incarnation && !peer->link_ended;
-    return peer->refused && peer->pair == PAIR_NONE && (!peer->incarnation || !link_stood);
-}
-
-/* Gives up what can't come any more, without waiting for peer_down_limit_us. A refusal may be told
- * late, when a successor listens already: it is certain about the incarnation that was connected
- * before it, and about a handle that was here already when a connection broke: the try after that
- * is a new one. */
+/* Gives up the sinks of a process that has ended, without waiting for peer_down_limit_us. It has
+ * ended if no process listens there and no pairing speaks against that.
+ *
+ * A refusal may be reported late, when a successor listens already. It is certain for the
+ * incarnation that was connected before. It is also certain for a handle that was here when a
+ * connection broke, because the try after that is a new one. */
 static void give_up_ended(struct sink_table *table, uint64_t now_us, const struct sink_peer *peer,
                           struct sink_actions *out)
 {
-    for (uint32_t i = 0; has_ended(peer) && i < table->config.max_sinks; i++) {
+    bool link_stood = peer->pair_incarnation == peer->incarnation && !peer->link_ended;
+    bool has_ended =
+        peer->refused && peer->pair == PAIR_NONE && (!peer->incarnation || !link_stood);
+    for (uint32_t i = 0; has_ended && i < table->config.max_sinks; i++) {
         struct sink *sink = &table->slots[i];
         if (sink->peer != peer || !sink_pulls(sink))
             continue;
@@ -177,15 +175,15 @@ void sink_on_pair_up(struct sink_table *table, uint64_t now_us, uint64_t peer_ke
     out->count = 0;
     struct sink_peer *peer = sink_peer_of(table, peer_key);
     if (!peer || peer->pair != PAIR_ASKED)
-        return; /* a forced close was asked for meanwhile */
+        return; /* a forced close was asked for in the meantime */
     peer->pair = PAIR_UP;
     for (uint32_t i = 0; i < table->config.max_sinks; i++)
         if (table->slots[i].peer == peer)
             advance(table, now_us, &table->slots[i], out);
 }
 
-/* Most likely its process has ended, and its stream ends as well: pairing again would find that out
- * the hard way. */
+/* Asks for a sign of life. Most likely the process has ended and its stream ends as well; pairing
+ * again would find that out by a deadline. */
 static void ask_for_life(struct sink_table *table, uint64_t now_us, struct sink_peer *peer,
                          struct sink_actions *out)
 {
@@ -201,22 +199,19 @@ static void ask_for_life(struct sink_table *table, uint64_t now_us, struct sink_
     }
 }
 
-/* Whether it answers a question that was asked since the link ended: what came before may have been
- * said before. */
-static bool answers_anew(struct sink *sink)
-{
-    bool anew = !sink->old_asked;
-    sink->old_asked -= !anew;
-    sink->asked -= sink->asked > 0;
-    return anew;
-}
-
-/* An answer to that, or, where it was lost, whatever came after it should have. */
+/* Pairs again with a peer that has shown a sign of life since the link ended. A sign is an answer
+ * to a question that was asked since then. If that answer is lost, any message after a heartbeat
+ * will do. */
 static void note_life(const struct sink_table *table, uint64_t now_us, struct sink *sink,
                       enum peer_up_kind kind, struct sink_actions *out)
 {
     struct sink_peer *peer = sink->peer;
-    bool anew = kind == PEER_EXTENDED && answers_anew(sink);
+    bool anew = false;
+    if (kind == PEER_EXTENDED) {
+        anew = !sink->old_asked;
+        sink->old_asked -= !anew;
+        sink->asked -= sink->asked > 0;
+    }
     if (!peer->link_ended || (!anew && now_us < peer->link_ended_us + table->config.heartbeat_us))
         return;
     peer->link_ended = false;
@@ -230,8 +225,8 @@ void sink_on_pair_closed(struct sink_table *table, uint64_t now_us, uint64_t pee
     struct sink_peer *peer = sink_peer_of(table, peer_key);
     if (!peer)
         return;
-    /* One that was up and closed by itself had no read in flight, so nothing is left to be read: it
-     * is made anew when the peer says that more is ready. */
+    /* A pairing that was up and closed by itself had no read in flight, so nothing is left to read.
+     * It is made anew when the peer says that more is ready. */
     bool idle = peer->pair == PAIR_UP;
     peer->pair = PAIR_NONE;
     if (gone && peer->pair_incarnation == peer->incarnation)
@@ -241,7 +236,7 @@ void sink_on_pair_closed(struct sink_table *table, uint64_t now_us, uint64_t pee
         sink_peer_pair(peer, out);
 }
 
-/* False: the peer contradicts the handle. */
+/* Returns false if the peer contradicts the handle. */
 static bool note_complete(const struct sink_table *table, struct sink *sink,
                           const struct peer_up *message)
 {
@@ -280,7 +275,7 @@ static void on_complete(struct sink_table *table, uint64_t now_us, struct sink *
         !token_logprobs_fit(&message->logprobs, table->config.vocab)) {
         sink_give_up(table, now_us, sink, SINK_REASON_PROTOCOL, out);
     } else if (message->finish !=
-               FINISH_NONE) { /* this worker, too, reports the end: the peer's may be lost */
+               FINISH_NONE) { /* this worker reports the end, too: the peer's report may be lost */
         struct sink_action *action = sink_append_for(out, SINK_SEND_TOKEN, sink);
         action->index = sink->emitted_count + 1;
         action->first_token = message->first_token;
@@ -345,20 +340,18 @@ void sink_on_message(struct sink_table *table, uint64_t now_us, uint64_t peer,
     table->counters.dropped++;
 }
 
-/* ---------------------------------------------------------------------------------------
- * transport */
+/* ---------------------------------------------------------------- the transport */
 
 void sink_on_read_done(struct sink_table *table, uint64_t now_us, uint64_t cookie,
                        enum status status, struct sink_actions *out)
 {
     out->count = 0;
     struct sink *sink = sink_of_cookie(table, cookie);
-    ASSERT(sink && sink->reading); /* a slot isn't given away before its read has ended */
+    ASSERT(sink && sink->reading); /* a slot is kept until its read has ended */
     uint32_t blocks = sink->reading;
     sink->reading = 0;
     if (status != STATUS_OK)
-        sink_peer_unpair(sink->peer,
-                         out); /* whatever else it has in flight: end it now, then pair anew */
+        sink_peer_unpair(sink->peer, out); /* end all else that it has in flight, then pair anew */
     if (sink->state == SINK_ORPHAN) {
         sink_append_for(out, SINK_UNRESERVE, sink)->reason = sink->reason;
         sink_free_slot(table, sink);
@@ -377,7 +370,7 @@ void sink_on_read_done(struct sink_table *table, uint64_t now_us, uint64_t cooki
     } else if (sink->again) {
         sink_give_up(table, now_us, sink, SINK_REASON_READ, out);
     } else {
-        sink->again = true; /* read again when the new pairing is up */
+        sink->again = true; /* it reads again when the new pairing is up */
         table->counters.rereads++;
     }
 }
@@ -388,7 +381,7 @@ void sink_on_verified(struct sink_table *table, uint64_t now_us, uint64_t cookie
     out->count = 0;
     struct sink *sink = sink_of_cookie(table, cookie);
     if (!sink || sink->state != SINK_VERIFYING) {
-        table->counters.dropped++; /* it has ended meanwhile */
+        table->counters.dropped++; /* it has ended */
         return;
     }
     if (good) {

@@ -1,6 +1,6 @@
-/* The state behind sink.h, private to its four files: sink.c (a sink's life: Session, step thread,
- * time), sink_pull.c (how its bytes come: Peer streams and reads), sink_peers.c (the link to each
- * prefill worker), sink_table.c (memory, times, numbers, and the list of actions). */
+/* The state behind sink.h, private to its two files: sink.c (a sink's life, the links to prefill
+ * workers, memory, numbers, the list of actions) and sink_pull.c (the way of its bytes: Peer
+ * streams and reads). */
 #ifndef BATON_KV_HANDOFF_SINK_STATE_H
 #define BATON_KV_HANDOFF_SINK_STATE_H
 
@@ -24,33 +24,34 @@ struct sink_peer {
     bool used;
     uint64_t key;
     enum stream_state stream;
-    uint64_t incarnation; /* of the latest Welcome */
-    uint64_t retry_us;    /* not before this is a DOWN stream opened again */
-    bool refused;         /* the latest try to open it, since it was last UP */
-    uint64_t broke_us;    /* when it, or a try, last ended otherwise; 0: never */
+    uint64_t incarnation; /* the latest Welcome's */
+    uint64_t retry_us;    /* a DOWN stream isn't opened again before this */
+    bool refused;         /* the latest try to open it was refused, since it was last UP */
+    uint64_t broke_us;    /* when the stream, or a try, last ended in another way; 0: never */
     enum pair_state pair;
     uint64_t pair_incarnation;
-    bool link_ended; /* the peer closed the pairing, and has not answered since: no new one yet */
+    /* the peer closed the pairing and has not answered since: pair with it later */
+    bool link_ended;
     uint64_t link_ended_us;
 };
 
 struct sink {
     enum sink_state state;
-    uint32_t generation; /* of the slot: counts its uses; part of the cookie */
+    uint32_t generation; /* counts the uses of the slot; part of the cookie */
     uint64_t request;
     uint32_t attempt;
     bool has_handle;
     struct handle_ref ref;
     struct sink_peer *peer;
-    uint32_t token_count, block_count; /* of the handle */
+    uint32_t token_count, block_count; /* the handle's */
     uint32_t emitted_count;
-    enum sink_reason reason; /* ORPHAN: why it has ended */
+    enum sink_reason reason; /* ORPHAN: why it ended */
 
-    uint32_t held_blocks;  /* were here before: a prefix; never written */
-    uint32_t ready_blocks; /* may be read */
-    uint32_t read_blocks;  /* are here: a prefix, with the held ones */
-    uint32_t reading;      /* blocks in flight behind them: landing */
-    bool complete;         /* Complete came: */
+    uint32_t held_blocks;  /* a prefix that was here before; never written */
+    uint32_t ready_blocks; /* blocks that may be read */
+    uint32_t read_blocks;  /* a prefix that is here, with the held ones */
+    uint32_t reading;      /* blocks in flight after them: landing */
+    bool complete;         /* Complete came, with: */
     uint32_t first_token;
     uint64_t logits_hash;
     struct token_logprobs logprobs;
@@ -58,14 +59,14 @@ struct sink {
     bool again;                         /* its one repetition is used up */
     uint64_t pulled_bytes, early_bytes; /* in all, and before Complete */
 
-    uint32_t asked;     /* of this stream, and not answered: Extend, Subscribe */
-    uint32_t old_asked; /* of those, before the link ended: their answers are no sign of life */
+    uint32_t asked;     /* Extends and Subscribes of this stream without an answer so far */
+    uint32_t old_asked; /* the ones before the link ended: their answers are no sign of life */
     uint64_t heard_us;  /* when the peer last answered for this handle */
     uint64_t beat_us;   /* when to ask again */
     uint64_t
-        down_since_us; /* of the stream, as far as this sink has waited for it; UINT64_MAX: up */
+        down_since_us; /* since when this sink has waited for the stream; UINT64_MAX: it is up */
 
-    uint32_t *remote, *local, *checksums; /* [max_blocks], this slot's part of the table's arrays */
+    uint32_t *remote, *local, *checksums; /* [max_blocks], the slot's part of the table's array */
 };
 
 struct sink_table {
@@ -80,54 +81,57 @@ struct sink_table {
     struct sink_counters counters;
 };
 
-/* Whether it still depends on its peer. */
+/* Returns true while the sink depends on its peer. */
 static inline bool sink_pulls(const struct sink *sink)
 {
     return sink->has_handle && sink->state >= SINK_QUEUED && sink->state <= SINK_CONFIRMING;
 }
 
-/* A point in time later by b_us; UINT64_MAX stays never. */
+/* Returns the time b_us after a_us; UINT64_MAX (never) stays never. */
 static inline uint64_t sink_later_us(uint64_t a_us, uint64_t b_us)
 {
     return a_us > UINT64_MAX - b_us ? UINT64_MAX : a_us + b_us;
 }
 
 /* --- sink.c --- */
-/* The sink of exactly this attempt, or NULL and counted. */
+/* Returns the sink of exactly this attempt. Otherwise counts a dropped message, and returns NULL.
+ */
 struct sink *sink_of(struct sink_table *table, uint64_t request, uint32_t attempt);
-/* Asks its peer, or waits with that until the stream is up. */
+/* Asks the peer. While the stream is down it asks nothing: the question follows when it is up. */
 void sink_ask(struct sink_table *table, uint64_t now_us, struct sink *sink,
               enum peer_down_kind kind, struct sink_actions *out);
-/* What a sink asks again, with every heartbeat and on a new stream. Each answer tells all that it
- * waits for, so that no single message has to arrive; and once Confirm was sent nothing else is
- * asked, so that nothing is read again. */
+/* Returns the question that a sink repeats with every heartbeat and on a new stream. Each answer
+ * has all that the sink waits for, so no single message has to arrive. Once Confirm was sent
+ * nothing else is asked, so nothing is read again. */
 enum peer_down_kind sink_question_of(const struct sink *sink);
-/* The same for every way out but a sequence's own end. */
+/* Ends a sink, for any reason except the sequence's own end. */
 void sink_end(struct sink_table *table, struct sink *sink, enum sink_reason reason,
               struct sink_actions *out);
 void sink_free_slot(struct sink_table *table, struct sink *sink);
-/* Gives up by itself: the peer may free, the router tries again. */
+/* Gives up: the peer may free the blocks, and the router tries again. */
 void sink_give_up(struct sink_table *table, uint64_t now_us, struct sink *sink,
                   enum sink_reason reason, struct sink_actions *out);
-/* Tells the router only; the sink, if there is one, is to be ended. */
+/* Sends the refusal to the router. The caller ends the sink, if there is one. */
 void sink_refuse(struct sink_table *table, uint64_t request, uint32_t attempt,
                  enum sink_reason reason, bool retry, struct sink_actions *out);
 
-/* --- sink_peers.c --- */
-struct sink_peer *sink_peer_of(struct sink_table *table, uint64_t key); /* NULL: not known */
-/* Known, or put in a free place, or in that of one that nothing uses. NULL: no place. */
+/* --- sink.c: links to prefill workers --- */
+/* returns NULL for an unknown peer */
+struct sink_peer *sink_peer_of(struct sink_table *table, uint64_t key);
+/* Returns the peer. A new one gets a free place, or the place of a peer that nothing uses. Returns
+ * NULL if there is no place. */
 struct sink_peer *sink_peer_take(struct sink_table *table, uint64_t key, struct sink_actions *out);
-/* Whether a sink still waits for something from it. */
+/* Returns true while a sink depends on the peer. */
 bool sink_peer_needed(const struct sink_table *table, const struct sink_peer *peer);
 void sink_peer_connect(struct sink_peer *peer, struct sink_actions *out);
-/* Both change nothing where it is so already, or on the way. */
+/* Both do nothing if it is so already, or on the way. */
 void sink_peer_pair(struct sink_peer *peer, struct sink_actions *out);
 void sink_peer_unpair(struct sink_peer *peer, struct sink_actions *out);
 
-/* --- sink_table.c --- */
+/* --- sink.c: actions --- */
 struct sink_action *sink_append(struct sink_actions *out, enum sink_action_kind kind,
                                 uint64_t request, uint32_t attempt);
-/* With the sink's request, attempt and peer. */
+/* Appends an action with the sink's request, attempt and peer. */
 struct sink_action *sink_append_for(struct sink_actions *out, enum sink_action_kind kind,
                                     const struct sink *sink);
 

@@ -1,12 +1,53 @@
 #include "common/kv/handoff/source.h"
 
 #include "common/base/assert.h"
-#include "common/kv/handoff/source_state.h"
+#include "common/base/map.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------------------
- * parts */
+enum source_state {
+    SOURCE_UNUSED,
+    SOURCE_QUEUED,   /* prefill */
+    SOURCE_OPENED,   /* reserved */
+    SOURCE_COMPLETE, /* completed */
+};
+
+struct source {
+    enum source_state state;
+    uint32_t generation; /* counts the uses of the slot, and survives them */
+    uint64_t request;
+    uint32_t attempt;
+    uint32_t reader;     /* the newest attempt that has subscribed; before, its own attempt */
+    uint64_t subscriber; /* the reader's stream */
+    bool subscribed;     /* false again once the stream is lost */
+    uint32_t token_count, block_count, ready_tokens;
+    uint64_t prompt_hash;
+    uint64_t lease_end_us;
+    struct source_completion completion; /* its checksums point into this slot */
+    uint32_t *blocks, *checksums;        /* [max_blocks], the slot's part of the table's arrays */
+};
+
+struct memo { /* this attempt of this handle was answered HELD */
+    struct handle_ref ref;
+    uint64_t request;
+    uint32_t attempt;
+};
+
+struct source_table {
+    struct source_config config;
+    struct source *slots; /* [max_sources] */
+    uint32_t *free_slots; /* stack */
+    uint32_t free_count;
+    struct map *by_request; /* request -> slot */
+    uint32_t *block_ids, *checksums;
+    struct memo *memos; /* [memo_count], a ring */
+    uint64_t memos_made;
+    struct past_attempts past;
+    struct source_counters counters;
+};
+
+/* ---------------------------------------------------------------- parts */
 
 static struct source_action *append(struct source_actions *out, enum source_action_kind kind,
                                     uint64_t request, uint32_t attempt)
@@ -17,15 +58,8 @@ static struct source_action *append(struct source_actions *out, enum source_acti
     return action;
 }
 
-static struct handle_ref ref_of(const struct source_table *table, const struct source *source)
-{
-    return (struct handle_ref){.incarnation = table->config.incarnation,
-                               .id = (uint32_t)(source - table->slots),
-                               .generation = source->generation};
-}
-
-/* The source that holds this handle for this request, or NULL: the fence that every question
- * passes. */
+/* Returns the source that holds this handle for this request, or NULL. Every question passes this
+ * fence. */
 static struct source *source_of_ref(struct source_table *table, uint64_t request,
                                     struct handle_ref ref)
 {
@@ -37,8 +71,8 @@ static struct source *source_of_ref(struct source_table *table, uint64_t request
     return same ? source : NULL;
 }
 
-/* The source of exactly this attempt, for events of the step thread; `from` .. `to`: what it may be
- * then. */
+/* Returns the source of exactly this attempt, for an event of the step thread, if its state is in
+ * `from` .. `to`. Otherwise counts a dropped event, and returns NULL. */
 static struct source *source_of_job(struct source_table *table, uint64_t request, uint32_t attempt,
                                     enum source_state from, enum source_state to)
 {
@@ -49,7 +83,7 @@ static struct source *source_of_job(struct source_table *table, uint64_t request
     return NULL;
 }
 
-/* The same for every way out. */
+/* Ends a source, whatever the reason. */
 static void end(struct source_table *table, struct source *source, enum source_end how,
                 struct source_actions *out)
 {
@@ -75,7 +109,9 @@ static void send_opened(const struct source_table *table, const struct source *s
                         struct source_actions *out)
 {
     append(out, SOURCE_SEND_OPENED, source->request, source->attempt)->handle =
-        (struct handle){.ref = ref_of(table, source),
+        (struct handle){.ref = {.incarnation = table->config.incarnation,
+                                .id = (uint32_t)(source - table->slots),
+                                .generation = source->generation},
                         .model_hash = table->config.model_hash,
                         .layout_hash = table->config.layout_hash,
                         .numerics_id = table->config.numerics_id,
@@ -93,7 +129,7 @@ static void refuse(uint64_t request, uint32_t attempt, const char *reason, bool 
     action->retry = retry;
 }
 
-/* Tells the reader how far it may read, if there is a reader and anything to read. */
+/* Sends the reader how far it may read, if there is a reader and anything to read. */
 static void publish(const struct source *source, struct source_actions *out)
 {
     if (!source->subscribed)
@@ -113,14 +149,13 @@ static void publish(const struct source *source, struct source_actions *out)
     }
 }
 
-/* ----------------------------------------------------------------------------------------
- * Session */
+/* ---------------------------------------------------------------- Session */
 
 void source_on_prefill(struct source_table *table, uint64_t now_us, uint64_t request,
                        uint32_t attempt, uint32_t token_count, uint64_t prompt_hash,
                        struct source_actions *out)
 {
-    (void)now_us; /* a queued source has no lease yet */
+    (void)now_us; /* a queued source has no lease */
     out->count = 0;
     struct source *source = map_get(table->by_request, request);
     if (source && source->attempt >= attempt) {
@@ -188,14 +223,13 @@ void source_on_router_changed(struct source_table *table, uint64_t now_us,
             end(table, &table->slots[i], SOURCE_SESSION, out);
 }
 
-/* ------------------------------------------------------------------------------------ step
- * thread */
+/* ---------------------------------------------------------------- the step thread */
 
 void source_on_reserved(struct source_table *table, uint64_t now_us, uint64_t request,
                         uint32_t attempt, const uint32_t *blocks, uint32_t block_count,
                         struct source_actions *out)
 {
-    (void)now_us; /* nor here */
+    (void)now_us; /* unused: the lease begins later */
     out->count = 0;
     struct source *source = source_of_job(table, request, attempt, SOURCE_QUEUED, SOURCE_QUEUED);
     if (!source)
@@ -204,7 +238,7 @@ void source_on_reserved(struct source_table *table, uint64_t now_us, uint64_t re
     memcpy(source->blocks, blocks, block_count * sizeof *blocks);
     source->state = SOURCE_OPENED;
     source->generation++;
-    source->lease_end_us = UINT64_MAX; /* computing it ends, and a prompt alone has no reader */
+    source->lease_end_us = UINT64_MAX; /* no lease while it computes without a reader */
     table->counters.opened++;
     send_opened(table, source, out);
 }
@@ -264,8 +298,7 @@ void source_on_completed(struct source_table *table, uint64_t now_us, uint64_t r
     publish(source, out);
 }
 
-/* -------------------------------------------------------------------------------------------
- * Peer */
+/* ---------------------------------------------------------------- Peer */
 
 static void extend(struct source_table *table, uint64_t now_us, uint64_t peer,
                    struct source *source, uint32_t attempt, struct source_actions *out)
@@ -274,8 +307,8 @@ static void extend(struct source_table *table, uint64_t now_us, uint64_t peer,
     answer(out, peer, PEER_EXTENDED, source->request, attempt)->left_us = table->config.lease_us;
 }
 
-/* HELD means: from Opened until this answer the blocks were this handle's. Only the newest reader
- * is told so. */
+/* Returns true if the answer is HELD: from Opened until this answer the blocks were this handle's.
+ * Only the newest reader gets that answer. */
 static bool confirm(struct source_table *table, struct source *source,
                     const struct peer_down *message, struct source_actions *out)
 {
@@ -323,7 +356,7 @@ void source_on_message(struct source_table *table, uint64_t now_us, uint64_t pee
         table->counters.held++;
         answer(out, peer, PEER_HELD, message->request, message->attempt);
         return;
-    case PEER_RELEASE: /* no question: not answered */
+    case PEER_RELEASE: /* no question, so no answer */
         if (reads)
             end(table, source, SOURCE_RELEASED, out);
         else
@@ -344,8 +377,7 @@ void source_on_peer_lost(struct source_table *table, uint64_t now_us, uint64_t p
             table->slots[i].subscribed = false;
 }
 
-/* -------------------------------------------------------------------------------------------
- * time */
+/* ---------------------------------------------------------------- time */
 
 void source_on_tick(struct source_table *table, uint64_t now_us, struct source_actions *out)
 {
@@ -355,4 +387,113 @@ void source_on_tick(struct source_table *table, uint64_t now_us, struct source_a
         if (source->state >= SOURCE_OPENED && source->lease_end_us <= now_us)
             end(table, source, SOURCE_EXPIRED, out);
     }
+}
+
+/* ---------------------------------------------------------------- the table */
+
+const char *source_end_name(enum source_end end)
+{
+    static const char *const names[] = {"confirmed", "released", "superseded",
+                                        "expired",   "session",  "failed"};
+    return (size_t)end < sizeof names / sizeof *names ? names[end] : "unknown";
+}
+
+enum status source_table_create(const struct source_config *config, struct source_table **out,
+                                struct error *err)
+{
+    if (!config->block_tokens || !config->max_sources || !config->max_blocks ||
+        !config->memo_count || !config->lease_us)
+        return error_set(err, STATUS_INVALID, "source table: a size or the lease is 0");
+    size_t per_slot = config->max_blocks;
+    struct source_table *table = calloc(1, sizeof *table);
+    if (!table)
+        goto fail_memory;
+    table->config = *config;
+    table->slots = calloc(config->max_sources, sizeof *table->slots);
+    table->free_slots = calloc(config->max_sources, sizeof *table->free_slots);
+    table->block_ids = calloc(config->max_sources, per_slot * sizeof *table->block_ids);
+    table->checksums = calloc(config->max_sources, per_slot * sizeof *table->checksums);
+    table->memos = calloc(config->memo_count, sizeof *table->memos);
+    if (!table->slots || !table->free_slots || !table->block_ids || !table->checksums ||
+        !table->memos || map_create(config->max_sources, &table->by_request) != STATUS_OK)
+        goto fail_table;
+    for (uint32_t i = 0; i < config->max_sources; i++) {
+        table->slots[i].blocks = table->block_ids + i * per_slot;
+        table->slots[i].checksums = table->checksums + i * per_slot;
+        table->free_slots[table->free_count++] = config->max_sources - 1 - i;
+    }
+    *out = table;
+    return STATUS_OK;
+
+fail_table:
+    source_table_destroy(table);
+fail_memory:
+    return error_set(err, STATUS_LIMIT, "source table: no memory for %u sources of %u blocks",
+                     config->max_sources, config->max_blocks);
+}
+
+void source_table_destroy(struct source_table *table)
+{
+    if (!table)
+        return;
+    map_destroy(table->by_request);
+    free(table->memos);
+    free(table->checksums);
+    free(table->block_ids);
+    free(table->free_slots);
+    free(table->slots);
+    free(table);
+}
+
+enum status source_actions_init(struct source_actions *list, const struct source_table *table)
+{
+    /* The most actions of one event: every source ends. A Prefill ends one and starts one, a
+     * message is answered twice. */
+    *list = (struct source_actions){.capacity = table->config.max_sources + 2};
+    list->items = calloc(list->capacity, sizeof *list->items);
+    return list->items ? STATUS_OK : STATUS_LIMIT;
+}
+
+void source_actions_deinit(struct source_actions *list)
+{
+    free(list->items);
+    *list = (struct source_actions){0};
+}
+
+uint64_t source_table_next_us(const struct source_table *table)
+{
+    uint64_t next_us = UINT64_MAX;
+    for (uint32_t i = 0; i < table->config.max_sources; i++) {
+        const struct source *source = &table->slots[i];
+        if (source->state >= SOURCE_OPENED && source->lease_end_us < next_us)
+            next_us = source->lease_end_us;
+    }
+    return next_us;
+}
+
+uint32_t source_table_count(const struct source_table *table)
+{
+    return table->config.max_sources - table->free_count;
+}
+
+uint32_t source_table_queued(const struct source_table *table)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < table->config.max_sources; i++)
+        count += table->slots[i].state == SOURCE_QUEUED;
+    return count;
+}
+
+uint32_t source_table_pinned_blocks(const struct source_table *table)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < table->config.max_sources; i++)
+        if (table->slots[i].state >= SOURCE_OPENED)
+            count += table->slots[i].block_count;
+    return count;
+}
+
+struct source_counters source_table_counters(const struct source_table *table)
+{
+    return table->counters;
 }

@@ -1,15 +1,17 @@
-/* The prefill side of a handoff: who may read the blocks of a prompt, and when they are free again.
- * PURE.
+/* The prefill side of a handoff: decides which reader may read the blocks of a prompt, and when
+ * they are free again. PURE.
  *
- * A source lives from Prefill to its end: QUEUED (the step thread has no room yet), OPENED (it
- * holds blocks for the whole prompt and computes; its handle is known to the router), COMPLETE (the
- * first token is drawn, all blocks are published). It ends by Confirm, by Release, by a newer
- * attempt, or when its lease runs out. However it ends there is exactly one FREE action: the step
- * thread then drops all that it holds for (request, attempt), idempotently.
+ * A source lives from Prefill to its end:
+ * - QUEUED: the step thread has no room yet.
+ * - OPENED: it holds blocks for the whole prompt and computes. The router knows its handle.
+ * - COMPLETE: the first token is drawn, all blocks are published.
+ * It ends by Confirm, by Release, by a newer attempt, or when its lease runs out. Every end is
+ * exactly one FREE action: the step thread then drops all that it holds for (request, attempt). A
+ * repeated FREE would do no harm.
  *
- * One reader a handle: the newest attempt that has subscribed. Only it is answered HELD; the answer
- * is remembered, so that a Confirm repeated after a lost stream gets it again. Everyone else is
- * answered GONE. See handoff.h for what holds for all calls. */
+ * A handle has one reader: the newest attempt that has subscribed. Only that one is answered HELD.
+ * The answer is remembered, so a Confirm that is repeated after a lost stream gets it again. All
+ * others are answered GONE. handoff.h has the rules for all calls. */
 #ifndef BATON_KV_HANDOFF_SOURCE_H
 #define BATON_KV_HANDOFF_SOURCE_H
 
@@ -21,20 +23,20 @@ struct source_config {
     uint64_t incarnation, model_hash, layout_hash, numerics_id;
     uint32_t block_tokens;
     uint32_t max_sources;
-    uint32_t max_blocks; /* of one prompt */
-    uint32_t
-        /* HELD answers remembered; beyond it the oldest is forgotten, which fails closed (GONE) */
-        memo_count;
-    uint64_t lease_us; /* from each Extend or Subscribe of the reader; without one, from Complete */
+    uint32_t max_blocks; /* blocks of one prompt */
+    /* HELD answers that are remembered. The oldest one is forgotten first, which fails closed
+     * (GONE). */
+    uint32_t memo_count;
+    uint64_t lease_us; /* from each Extend or Subscribe; without one, from Complete */
 };
 
 enum source_end {
     SOURCE_CONFIRMED,  /* the reader has the bytes */
-    SOURCE_RELEASED,   /* the router or the reader said so */
+    SOURCE_RELEASED,   /* the router or the reader released it */
     SOURCE_SUPERSEDED, /* a newer attempt of the request came */
     SOURCE_EXPIRED,    /* the lease ran out */
-    SOURCE_SESSION,    /* still queued when the router's session was lost */
-    SOURCE_FAILED,     /* the step thread could not do it */
+    SOURCE_SESSION,    /* the session was lost while it was queued, or another router came */
+    SOURCE_FAILED,     /* the step thread could not compute it */
 };
 const char *source_end_name(enum source_end end);
 
@@ -54,7 +56,7 @@ struct source_action {
     enum source_end end;    /* FREE */
     struct handle handle;   /* SEND_OPENED */
     const char *reason;     /* SEND_REFUSED: a static word, "limit", "invalid" or "gone" */
-    bool retry;             /* SEND_REFUSED: another worker might */
+    bool retry;             /* SEND_REFUSED: another worker might take it */
     uint64_t peer;          /* SEND_PEER */
     struct peer_up message; /* SEND_PEER */
 };
@@ -68,44 +70,47 @@ struct source_counters {
     uint64_t opened, completed;
     uint64_t ended[SOURCE_FAILED + 1]; /* by enum source_end */
     uint64_t held, gone;               /* answers */
-    uint64_t dropped; /* messages of an older attempt, and events of a source that is gone */
+    uint64_t dropped; /* messages of an older attempt, and events of a source that has ended */
 };
 
+/* STATUS_INVALID: a size or the lease is 0. STATUS_LIMIT: no memory. */
 enum status source_table_create(const struct source_config *config, struct source_table **table,
                                 struct error *err) WARN_UNUSED;
 void source_table_destroy(struct source_table *table);
 
-/* A list with room for all that one event can cause. */
+/* Makes a list with room for all actions that one event can cause. STATUS_LIMIT: no memory. */
 enum status source_actions_init(struct source_actions *list,
                                 const struct source_table *table) WARN_UNUSED;
 void source_actions_deinit(struct source_actions *list);
 
 /* --- from the router's Session --- */
-/* A newer attempt ends the older one. A repeated one is answered again: Opened, if its handle is
- * open, nothing while it waits, and refused as "gone" if it has ended. Refused too: "limit" with a
- * full table, "invalid" if the prompt is empty or longer than max_blocks. */
+
+/* A newer attempt ends the older one. A repeated one is answered Opened if its handle is open, with
+ * nothing while it waits, and refused as "gone" if it has ended. Other refusals: "limit" if the
+ * table is full, "invalid" if the prompt is empty or longer than max_blocks. */
 void source_on_prefill(struct source_table *table, uint64_t now_us, uint64_t request,
                        uint32_t attempt, uint32_t token_count, uint64_t prompt_hash,
                        struct source_actions *out);
 /* Ends attempts <= attempt. */
 void source_on_release(struct source_table *table, uint64_t now_us, uint64_t request,
                        uint32_t attempt, struct source_actions *out);
-/* What is queued is dropped; handles stay, under their lease. */
+/* Drops the queued sources. Open handles stay, under their lease. */
 void source_on_session_lost(struct source_table *table, uint64_t now_us,
                             struct source_actions *out);
-/* Another router speaks now: nobody can ask for the former one's handles, so everything ends. */
+/* Ends everything: another router is connected, and no reader can ask for the old one's handles. */
 void source_on_router_changed(struct source_table *table, uint64_t now_us,
                               struct source_actions *out);
 
-/* --- from the step thread; for a source that has ended meanwhile they change nothing, its FREE is
- * on the way --- */
-/* Blocks for the whole prompt are reserved: blocks[block_count] is copied. The lease runs from when
- * it has a reader, or is complete. */
+/* --- from the step thread. They change nothing for a source that has ended: its FREE is on the
+ * way. --- */
+
+/* Blocks for the whole prompt are reserved; blocks[block_count] is copied. The lease begins with
+ * the first reader, or with Complete. */
 void source_on_reserved(struct source_table *table, uint64_t now_us, uint64_t request,
                         uint32_t attempt, const uint32_t *blocks, uint32_t block_count,
                         struct source_actions *out);
-/* It will never have room for this prompt, or the step failed. `reason` is static text. From Opened
- * on the router is told (LOST) as well as the reader, who only learns that the handle is gone. */
+/* There will never be room for this prompt, or the step failed. `reason` is static text. From
+ * Opened on the router gets LOST, and the reader GONE. */
 void source_on_failed(struct source_table *table, uint64_t now_us, uint64_t request,
                       uint32_t attempt, const char *reason, bool retry, struct source_actions *out);
 /* The keys and values of the first `tokens` tokens are in their blocks. */
@@ -120,25 +125,27 @@ struct source_completion {
     uint32_t checksum_count; /* 0, or one for each block */
     const uint32_t *checksums;
 };
-/* All of the prompt is computed and the first token is drawn; the checksums are copied. */
+/* All of the prompt is computed and the first token is drawn. The checksums are copied. */
 void source_on_completed(struct source_table *table, uint64_t now_us, uint64_t request,
                          uint32_t attempt, const struct source_completion *completion,
                          struct source_actions *out);
 
-/* --- from Peer streams; `peer` names one stream, and is never used again for another one --- */
+/* --- from Peer streams. `peer` names one stream, and is never used again for another one. --- */
+
 void source_on_message(struct source_table *table, uint64_t now_us, uint64_t peer,
                        const struct peer_down *message, struct source_actions *out);
 /* Handles stay: the reader subscribes again on a new stream. */
 void source_on_peer_lost(struct source_table *table, uint64_t now_us, uint64_t peer,
                          struct source_actions *out);
 
-/* Ends what has run out by now_us. Call it at source_table_next_us or later. */
+/* Ends the sources with leases that have run out by now_us. Call it at source_table_next_us or
+ * later. */
 void source_on_tick(struct source_table *table, uint64_t now_us, struct source_actions *out);
-uint64_t
-source_table_next_us(const struct source_table *table); /* UINT64_MAX: nothing to wait for */
+/* UINT64_MAX: nothing to wait for. */
+uint64_t source_table_next_us(const struct source_table *table);
 
-uint32_t
-source_table_count(const struct source_table *table); /* sources of any state; drain waits for 0 */
+/* Sources of any state; a drain waits for 0. */
+uint32_t source_table_count(const struct source_table *table);
 uint32_t source_table_queued(const struct source_table *table);
 uint32_t source_table_pinned_blocks(const struct source_table *table);
 struct source_counters source_table_counters(const struct source_table *table);

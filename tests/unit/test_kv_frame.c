@@ -54,7 +54,6 @@ static void test_other_bytes_are_no_frames(void **state)
         kv_frame_encode(&samples[3], bytes);
         bytes[changes[i].at] = changes[i].value;
         assert_int_equal(kv_frame_decode(bytes, &frame), changes[i].fault);
-        assert_true(strlen(kv_frame_fault_text(changes[i].fault)) > 10);
     }
     kv_frame_encode(&(struct kv_frame){.kind = KV_FRAME_WELCOME, .welcome = {KV_VERDICTS, 0, 0}},
                     bytes);

@@ -467,14 +467,6 @@ bool sink_table_uses_peer(const struct sink_table *table, uint64_t peer)
     return false;
 }
 
-uint32_t sink_table_queued(const struct sink_table *table)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < table->config.max_sinks; i++)
-        count += table->slots[i].state == SINK_QUEUED;
-    return count;
-}
-
 uint32_t sink_table_landing_blocks(const struct sink_table *table)
 {
     uint32_t count = 0;

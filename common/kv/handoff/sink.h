@@ -228,7 +228,6 @@ uint64_t sink_table_next_us(const struct sink_table *table); /* UINT64_MAX: noth
 /* Sinks of any state; a drain waits for 0. */
 uint32_t sink_table_count(const struct sink_table *table);
 bool sink_table_uses_peer(const struct sink_table *table, uint64_t peer); /* by any sink */
-uint32_t sink_table_queued(const struct sink_table *table);
 uint32_t sink_table_landing_blocks(const struct sink_table *table);
 struct sink_counters sink_table_counters(const struct sink_table *table);
 

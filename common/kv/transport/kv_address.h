@@ -1,9 +1,9 @@
-/* The opaque bytes of kv_transport_address: written here, and checked here before anything in them
- * is used.
+/* The opaque bytes of a transport's address: written here, and checked here before any of them is
+ * used.
  *
  * The checksum keeps damaged or foreign bytes away from the library behind the transport, which
- * trusts what it unpacks. It does not make a hostile peer harmless: addresses are taken only from
- * peers that the control plane knows. */
+ * trusts the bytes that it unpacks. It does not make a hostile peer harmless: addresses come only
+ * from peers that the control plane knows. */
 #ifndef BATON_KV_TRANSPORT_KV_ADDRESS_H
 #define BATON_KV_TRANSPORT_KV_ADDRESS_H
 
@@ -14,27 +14,26 @@
 /* More than any machine has; sums of offsets below it can't overflow. */
 #define KV_ADDRESS_MAX_POOL_BYTES ((uint64_t)1 << 47)
 
-/* Lanes that an owner serves, as bits of kv_address.lanes. */
+/* The lanes that an owner serves, as bits of kv_address.lanes. */
 #define KV_ADDRESS_SHM 1u
 #define KV_ADDRESS_TCP 2u
 
 struct kv_address {
     enum kv_transport_kind kind;
     uint8_t lanes;
-    uint32_t shm_version; /* shm: of the library behind it, the same on both ends */
-    uint32_t sign;        /* shm: what stands behind the pool while the owner lives; 0: nothing */
-    /* remote: which reader this copy of the address was made for, and how it proves that it is the
-     * one */
+    uint32_t shm_version; /* shm: the version of the library behind it, the same on both ends */
+    uint32_t sign;        /* shm: the value behind the pool while the owner lives; 0: none */
+    /* remote: the reader's number, and the secret that proves it */
     uint64_t admission;
     uint8_t secret[KV_SECRET_BYTES];
-    uint64_t id;   /* random: this pool, and no later one */
+    uint64_t id;   /* random: names this pool, and no later one */
     uint64_t base; /* address of the pool in its owner */
     uint64_t pool_bytes;
-    uint8_t ip_version; /* where the owner listens, network order: 4, 6, or 0: nowhere */
+    uint8_t ip_version; /* the owner's place, network order: 4, 6, or 0: it doesn't listen */
     uint8_t ip[16];
     uint16_t port;
     const uint8_t *worker,
-        *rkey; /* shm: what the library needs to map the pool; point into the bytes decoded */
+        *rkey; /* shm: the library's description of the pool; points into the decoded bytes */
     uint16_t worker_bytes, rkey_bytes;
 };
 

@@ -1,6 +1,6 @@
-/* CRC32C (Castagnoli; RFC 3720, B.4) of KV bytes: both ends of a handoff compute it per block. It
- * finds bytes that changed on the way; it is no defence against anyone who wants to change them.
- * The only file that knows ISA-L. Any thread. */
+/* CRC32C (Castagnoli; RFC 3720, B.4) of KV bytes. Both ends of a handoff compute it for each block.
+ * It finds bytes that changed on the way. It is no defence against an attacker. The only file that
+ * knows ISA-L. Any thread. */
 #ifndef BATON_KV_TRANSPORT_KV_CHECKSUM_H
 #define BATON_KV_TRANSPORT_KV_CHECKSUM_H
 

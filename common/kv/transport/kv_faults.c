@@ -13,7 +13,7 @@
 #define MAX_TIME_US       600000000
 #define MAX_FLIPS         4
 
-/* Streams of the generator: what is drawn for a read. */
+/* Streams of the generator, for the two things drawn for a read. */
 enum { STREAM_KIND, STREAM_PLACE };
 
 struct kv_faults {
@@ -130,29 +130,7 @@ void kv_faults_destroy(struct kv_faults *faults)
 
 /* -- the faults -- */
 
-/* KV_FAULT_KINDS: none. */
-static enum kv_fault_kind draw(const struct kv_faults *faults, uint64_t index)
-{
-    if (index < faults->first || faults->count >= faults->limit)
-        return KV_FAULT_KINDS;
-    double at = rng_unit_at(faults->seed, STREAM_KIND, index);
-    int kind = 0;
-    for (; kind < KV_FAULT_KINDS && at >= faults->probability[kind]; kind++)
-        at -= faults->probability[kind];
-    return (enum kv_fault_kind)kind;
-}
-
-static void flip_bits(uint8_t *pool, struct kv_read *read, uint64_t seed)
-{
-    struct rng rng = rng_seeded(rng_at(seed, STREAM_PLACE, read->index));
-    for (uint64_t flips = 1 + rng_below(&rng, MAX_FLIPS); flips > 0; flips--) {
-        const struct kv_read_run *run = &read->runs[rng_below(&rng, read->run_count)];
-        uint64_t place = rng_below(&rng, run->bytes);
-        /* The same byte may be hit twice: another bit of it each time, so that it never heals. */
-        pool[run->local_offset + place] ^= (uint8_t)(1u << flips);
-    }
-}
-
+/* Makes the fault happen. Returns true if the read ends now. */
 static bool happen(struct kv_transport *transport, struct kv_read *read, enum kv_fault_kind kind)
 {
     const struct kv_faults *faults = transport->faults;
@@ -169,7 +147,16 @@ static bool happen(struct kv_transport *transport, struct kv_read *read, enum kv
         read->next_bytes = 0;
         read->peer->unstarted = !read->peer->mapped;
         return false;
-    case KV_FAULT_CORRUPT: flip_bits(transport->pool, read, faults->seed); return true;
+    case KV_FAULT_CORRUPT: {
+        struct rng rng = rng_seeded(rng_at(faults->seed, STREAM_PLACE, read->index));
+        for (uint64_t flips = 1 + rng_below(&rng, MAX_FLIPS); flips > 0; flips--) {
+            const struct kv_read_run *run = &read->runs[rng_below(&rng, read->run_count)];
+            uint64_t place = rng_below(&rng, run->bytes);
+            /* A byte may be hit twice. Another bit is flipped each time, so it never heals. */
+            transport->pool[run->local_offset + place] ^= (uint8_t)(1u << flips);
+        }
+        return true;
+    }
     case KV_FAULT_LOST:
         read->held_us = UINT64_MAX;
         kv_peer_fail(read->peer, KV_FAILURE_INJECTED, NULL);
@@ -182,15 +169,21 @@ bool kv_faults_landed(struct kv_transport *transport, struct kv_read *read)
 {
     if (read->repeated)
         return true;
-    enum kv_fault_kind kind = draw(transport->faults, read->index);
+    struct kv_faults *faults = transport->faults;
+    if (read->index < faults->first || faults->count >= faults->limit)
+        return true;
+    double at = rng_unit_at(faults->seed, STREAM_KIND, read->index);
+    int kind = 0;
+    for (; kind < KV_FAULT_KINDS && at >= faults->probability[kind]; kind++)
+        at -= faults->probability[kind];
     if (kind == KV_FAULT_KINDS)
         return true;
     char point[32];
     snprintf(point, sizeof point, "kv.%s", names[kind]);
-    transport->faults->count++;
+    faults->count++;
     transport->counters.faults[kind]++;
     failpoint_note(point, "fault", read->index);
     log_debug("transport", "msg=\"a fault is injected into a read\" fault=%s read=%llu bytes=%llu",
               names[kind], (unsigned long long)read->index, (unsigned long long)read->bytes);
-    return happen(transport, read, kind);
+    return happen(transport, read, (enum kv_fault_kind)kind);
 }

@@ -47,16 +47,6 @@ void kv_frame_encode(const struct kv_frame *frame, uint8_t bytes[KV_FRAME_BYTES]
     }
 }
 
-const char *kv_frame_fault_text(enum kv_frame_fault fault)
-{
-    switch (fault) {
-    case KV_FRAME_NOT_OURS: return "not a frame of the KV lane";
-    case KV_FRAME_OTHER_VERSION: return "another version of the KV lane";
-    case KV_FRAME_UNEXPECTED: return "a frame that may not come now, or outside the pool";
-    default: return "good";
-    }
-}
-
 enum kv_frame_fault kv_frame_decode(const uint8_t bytes[KV_FRAME_BYTES], struct kv_frame *frame)
 {
     const uint8_t *at = bytes + HEAD_BYTES;
@@ -110,7 +100,7 @@ bool kv_frames_take(struct kv_frames *frames, const uint8_t *bytes, size_t count
     if (*taken > 0)
         memcpy(frames->part + frames->part_bytes, bytes, *taken);
     frames->part_bytes += *taken;
-    /* A stranger is known by its first bytes: no need to wait for more of them. */
+    /* A stranger shows by its first bytes: no need to wait for more of them. */
     size_t magic = frames->part_bytes < 4 ? frames->part_bytes : 4;
     if (memcmp(frames->part, MAGIC, magic) != 0) {
         frames->bad = KV_FRAME_NOT_OURS;

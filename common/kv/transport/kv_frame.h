@@ -1,18 +1,18 @@
-/* The frames of the tcp lane, and what the owner of a pool makes of the bytes that a reader, or
- * anybody else, sends to its port. PURE: bytes in, decision out; no socket, no clock, no pool.
+/* The frames of the tcp lane, and the owner's check of the bytes that come to its port. PURE: bytes
+ * in, decision out; no socket, no clock, no pool.
  *
  * A frame is 32 bytes, little-endian: magic "BKVL" | u16 version | u16 kind | three fields of 8
  * bytes.
  *
- * reader                                      owner HELLO   admission, secret (16 bytes)   ->
- *                                          <-   WELCOME  verdict, pool_id, pool_bytes
- * ASK     number, offset, bytes          ->
- *                                          <-   ANSWER   number, bytes, 0; then that many bytes of the pool
+ *     reader                                    owner
+ *     HELLO   admission, secret (16 bytes)  ->
+ *                                           <-  WELCOME  verdict, pool_id, pool_bytes
+ *     ASK     number, offset, bytes         ->
+ *                                           <-  ANSWER   number, bytes, 0; then so many pool bytes
  *
- * HELLO comes first and once. Asks follow the WELCOME, as many as KV_FRAME_WINDOW unanswered; they
- * are answered in order. Whatever is not this ends the connection, and nothing else: no frame makes
- * anybody allocate, and no length in one is used before it was checked against what the receiver
- * knows itself. */
+ * HELLO comes first and once. Asks follow the WELCOME, with at most KV_FRAME_WINDOW unanswered;
+ * they are answered in order. Any other bytes end the connection, and nothing else. No frame makes
+ * the receiver allocate, and it checks each length against its own numbers before it uses it. */
 #ifndef BATON_KV_TRANSPORT_KV_FRAME_H
 #define BATON_KV_TRANSPORT_KV_FRAME_H
 
@@ -22,16 +22,16 @@
 
 #define KV_FRAME_BYTES   32
 #define KV_FRAME_VERSION 1
-#define KV_FRAME_WINDOW  128 /* asks without their whole answer, of one connection */
+#define KV_FRAME_WINDOW  128 /* asks of one connection that wait for (part of) their answer */
 #define KV_SECRET_BYTES  16
 
 enum kv_frame_kind { KV_FRAME_HELLO = 1, KV_FRAME_WELCOME, KV_FRAME_ASK, KV_FRAME_ANSWER };
 
-/* Travels as the first field of WELCOME. All but ADMITTED are followed by the end of the
+/* The first field of WELCOME. Every verdict except ADMITTED is followed by the end of the
  * connection. */
 enum kv_verdict {
     KV_ADMITTED = 1,
-    KV_NOT_ADMITTED, /* no such admission, or another secret; which of both isn't told */
+    KV_NOT_ADMITTED, /* no such admission, or another secret; the reader doesn't learn which */
     KV_OTHER_VERSION,
     KV_VERDICTS
 };
@@ -61,24 +61,24 @@ enum kv_frame_fault {
     KV_FRAME_GOOD,
     KV_FRAME_NOT_OURS,      /* no frame of the tcp lane */
     KV_FRAME_OTHER_VERSION, /* a frame of another version of it */
-    /* a frame, but not one that may come now, or with values that it can't have */
-    KV_FRAME_UNEXPECTED,
+    KV_FRAME_UNEXPECTED,    /* a frame that may not come now, or with impossible values */
 };
 /* For logs: "not a frame", ... */
 const char *kv_frame_fault_text(enum kv_frame_fault fault);
 enum kv_frame_fault kv_frame_decode(const uint8_t bytes[KV_FRAME_BYTES], struct kv_frame *frame);
 
-/* The owner's view of one connection. All zero but pool_bytes: nothing has come. */
+/* The owner's state of one connection. At the beginning everything is zero, except pool_bytes. */
 struct kv_frames {
     uint64_t pool_bytes;
     bool greeted;            /* HELLO has come */
-    enum kv_frame_fault bad; /* for good: nothing more is taken */
+    enum kv_frame_fault bad; /* for good: no more bytes are taken */
     uint8_t part[KV_FRAME_BYTES];
     size_t part_bytes;
 };
 
-/* Takes bytes until one frame is whole, and says how many. True: `frame` is a HELLO, or an ASK that
- * lies inside the pool. False: all were taken, or frames->bad says what was wrong. */
+/* Takes bytes until one frame is whole; *taken is their number. Returns true if `frame` is a HELLO,
+ * or an ASK that lies inside the pool. Returns false if all bytes were taken, or if they were
+ * wrong: see frames->bad. */
 bool kv_frames_take(struct kv_frames *frames, const uint8_t *bytes, size_t count, size_t *taken,
                     struct kv_frame *frame);
 

@@ -17,11 +17,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long we sleep when we were woken and nothing has happened. */
+/* Sleep after a wake-up for nothing. */
 #define PAUSE_MS 10
 
 static_assert(KV_LIFE_MAX_WATCHED + 1 == FUTEX_WAITV_MAX, "the kernel's limit");
-/* The kernel goes from entry to entry of a list and finds each one's word at the same distance. */
+/* The kernel goes from entry to entry of a list, and finds each word at the same distance from its
+ * entry. */
 static_assert(sizeof(struct kv_life_word) == sizeof(struct robust_list), "one word an entry");
 
 enum watch_state { WATCH_FREE, WATCH_ALIVE, WATCH_DIED, WATCH_TOLD };
@@ -30,20 +31,21 @@ struct watch {
     enum watch_state state;
     uint32_t sign;
     const void *word;
-    void *who;
+    void *peer;
 };
 
 struct kv_life {
     pthread_t thread;
     struct kv_life_word *words;
     struct robust_list_head
-        list; /* the thread's; here and not behind the pool: nobody else writes it */
+        list; /* the thread's list; not behind the pool, so that no other process can write it */
     struct robust_list entries[KV_LIFE_WORDS];
     sem_t announced;
-    uint32_t sign; /* 0: it could not be left */
+    uint32_t sign; /* 0: the system has no robust futexes */
     int deaths_fd;
-    _Atomic uint32_t changes; /* of what follows; a futex, which the thread waits for too */
-    pthread_mutex_t lock;     /* never held while waiting */
+    /* counts changes of the fields below; a futex that the thread waits for, too */
+    _Atomic uint32_t changes;
+    pthread_mutex_t lock; /* never held while waiting */
     bool stopping;
     struct watch watches[KV_LIFE_MAX_WATCHED];
 };
@@ -61,49 +63,35 @@ static void leave_sign(struct kv_life *life)
         life->entries[i].next = i + 1 < KV_LIFE_WORDS ? &life->entries[i + 1] : &life->list.list;
     life->list.list.next = life->entries;
     life->list.futex_offset = (char *)life->words - (char *)life->entries;
-    /* In place of the C library's, which knows of mutexes that this thread does not take. */
+    /* Replaces the C library's list, which is for mutexes that this thread does not take. */
     if (syscall(SYS_set_robust_list, &life->list, sizeof life->list) != 0)
         return;
-    life->sign = (uint32_t)syscall(SYS_gettid) | FUTEX_WAITERS; /* which asks it to wake somebody */
+    /* asks the kernel to wake a waiter */
+    life->sign = (uint32_t)syscall(SYS_gettid) | FUTEX_WAITERS;
     for (int i = 0; i < KV_LIFE_WORDS; i++)
         atomic_store(&life->words[i].sign, life->sign);
 }
 
 /* -- the signs of others -- */
 
-/* Compares in the kernel, which finds a page that is not there any more without our dying of it,
- * and does nothing else: no one is woken, no one is moved. 0, or why not: EAGAIN: something else
- * stands there. */
+/* Compares in the kernel, which survives a page that is gone, and does nothing else: it wakes and
+ * moves no waiter. Returns 0 or an error; EAGAIN: the word has another value. */
 static int compare(const void *word, uint32_t value)
 {
     return syscall(SYS_futex, word, FUTEX_CMP_REQUEUE, 0, NULL, word, value) < 0 ? errno : 0;
 }
 
-/* Whatever else the kernel has to say is about itself. */
-static bool is_dead(const struct watch *watch)
-{
-    int failure = compare(watch->word, watch->sign);
-    return failure == EAGAIN || failure == EFAULT;
-}
-
-/* Under the lock, so that what is looked at is mapped. */
+/* Called under the lock, so that the word is mapped. Returns true for a new death. */
 static bool find_death(struct watch *watch)
 {
-    if (watch->state != WATCH_ALIVE || !is_dead(watch))
+    if (watch->state != WATCH_ALIVE)
         return false;
+    int failure = compare(watch->word, watch->sign);
+    if (failure != EAGAIN && failure != EFAULT)
+        return false; /* alive; any other error is about the kernel itself */
     watch->state = WATCH_DIED;
-    futex(watch->word, FUTEX_WAKE, INT_MAX, NULL); /* the kernel has woken one of us */
+    futex(watch->word, FUTEX_WAKE, INT_MAX, NULL); /* the kernel has woken only one waiter */
     return true;
-}
-
-static bool find_deaths(struct kv_life *life)
-{
-    bool found = false;
-    for (int i = 0; i < KV_LIFE_MAX_WATCHED; i++)
-        found |= find_death(&life->watches[i]);
-    if (found)
-        eventfd_write(life->deaths_fd, 1);
-    return found;
 }
 
 static struct futex_waitv wait_for(const void *word, uint32_t value, uint32_t flags)
@@ -111,8 +99,8 @@ static struct futex_waitv wait_for(const void *word, uint32_t value, uint32_t fl
     return (struct futex_waitv){.val = value, .uaddr = (uintptr_t)word, .flags = FUTEX_32 | flags};
 }
 
-/* What is waited for may be unwatched, and its memory unmapped, meanwhile: the kernel then finds
- * other changes, and whatever it says of the rest is looked at anew. */
+/* A word may be unwatched, and its memory unmapped, during the wait. Then `changes` has another
+ * value, and all words are looked at anew. */
 static void *life_main(void *argument)
 {
     struct kv_life *life = argument;
@@ -120,7 +108,11 @@ static void *life_main(void *argument)
     sem_post(&life->announced);
     for (uint32_t seen = 0; life->sign;) {
         pthread_mutex_lock(&life->lock);
-        bool stopping = life->stopping, found = find_deaths(life);
+        bool stopping = life->stopping, found = false;
+        for (int i = 0; i < KV_LIFE_MAX_WATCHED; i++)
+            found |= find_death(&life->watches[i]);
+        if (found)
+            eventfd_write(life->deaths_fd, 1);
         uint32_t changes = life->changes, count = 0;
         struct futex_waitv waits[FUTEX_WAITV_MAX];
         waits[count++] = wait_for(&life->changes, changes, FUTEX_PRIVATE_FLAG);
@@ -139,7 +131,7 @@ static void *life_main(void *argument)
     return NULL;
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void changed(struct kv_life *life)
 {
     life->changes++;
@@ -147,26 +139,26 @@ static void changed(struct kv_life *life)
 }
 
 bool kv_life_watch(struct kv_life *life, const struct kv_life_word *words, uint64_t admission,
-                   uint32_t sign, void *who)
+                   uint32_t sign, void *peer)
 {
     pthread_mutex_lock(&life->lock);
     struct watch *slot = life->watches, *end = slot + KV_LIFE_MAX_WATCHED;
     while (slot < end && slot->state != WATCH_FREE)
         slot++;
     if (slot < end) {
-        *slot = (struct watch){WATCH_ALIVE, sign, &words[admission % KV_LIFE_WORDS].sign, who};
+        *slot = (struct watch){WATCH_ALIVE, sign, &words[admission % KV_LIFE_WORDS].sign, peer};
         changed(life);
     }
     pthread_mutex_unlock(&life->lock);
     return slot < end;
 }
 
-void kv_life_unwatch(struct kv_life *life, const void *who)
+void kv_life_unwatch(struct kv_life *life, const void *peer)
 {
     pthread_mutex_lock(&life->lock);
     for (struct watch *slot = life->watches; slot < life->watches + KV_LIFE_MAX_WATCHED; slot++)
-        if (slot->state != WATCH_FREE && slot->who == who) {
-            find_death(slot); /* if it was us who were woken for it: the others are still to be */
+        if (slot->state != WATCH_FREE && slot->peer == peer) {
+            find_death(slot); /* this waiter may be the one that the kernel woke: wake the others */
             *slot = (struct watch){WATCH_FREE};
             changed(life);
         }
@@ -175,18 +167,18 @@ void kv_life_unwatch(struct kv_life *life, const void *who)
 
 void *kv_life_next_death(struct kv_life *life)
 {
-    void *who = NULL;
+    void *peer = NULL;
     pthread_mutex_lock(&life->lock);
-    for (int i = 0; i < KV_LIFE_MAX_WATCHED && !who; i++)
+    for (int i = 0; i < KV_LIFE_MAX_WATCHED && !peer; i++)
         if (life->watches[i].state == WATCH_DIED) {
             life->watches[i].state = WATCH_TOLD;
-            who = life->watches[i].who;
+            peer = life->watches[i].peer;
         }
     eventfd_t ignored;
-    if (!who)
+    if (!peer)
         eventfd_read(life->deaths_fd, &ignored);
     pthread_mutex_unlock(&life->lock);
-    return who;
+    return peer;
 }
 
 /* -- start, stop -- */
@@ -200,7 +192,7 @@ static void life_free(struct kv_life *life)
     free(life);
 }
 
-/* With all signals blocked: they are for threads that know what to do with them. */
+/* Starts the thread with all signals blocked: other threads handle them. */
 static int thread_start(struct kv_life *life)
 {
     sigset_t all, before;
@@ -216,7 +208,7 @@ static int thread_start(struct kv_life *life)
 enum status kv_life_start(struct kv_life_word words[KV_LIFE_WORDS], struct kv_life **out,
                           struct error *err)
 {
-    /* To wait for nothing is refused, by a kernel that could wait. */
+    /* A kernel with futex_waitv refuses a wait for nothing with EINVAL. */
     if (FAILPOINT_FAILS("transport.sign_of_life") ||
         (syscall(SYS_futex_waitv, NULL, 0, 0, NULL, 0) != 0 && errno != EINVAL))
         return error_set(err, STATUS_UNSUPPORTED,
@@ -255,7 +247,7 @@ void kv_life_stop(struct kv_life *life)
     life->stopping = true;
     changed(life);
     pthread_mutex_unlock(&life->lock);
-    pthread_join(life->thread, NULL); /* the list is walked before it is joined */
+    pthread_join(life->thread, NULL); /* the kernel walks the list before the join returns */
     life_free(life);
 }
 

@@ -18,7 +18,7 @@ enum status kv_memory_map(size_t bytes, uint8_t **out, struct error *err)
     if (memory == MAP_FAILED)
         return error_set(err, STATUS_LIMIT, "a KV pool of %zu bytes can't be allocated: %s", bytes,
                          strerror(errno));
-    madvise(memory, mapped, MADV_HUGEPAGE); /* only faster: may be refused */
+    madvise(memory, mapped, MADV_HUGEPAGE); /* only for speed: may be refused */
     *out = memory;
     return STATUS_OK;
 }

@@ -2,11 +2,251 @@
 
 #include "common/base/assert.h"
 #include "common/kv/transport/kv_faults.h"
-#include "common/kv/transport/kv_peer.h"
 #include "common/kv/transport/tcp.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Bytes that one poll copies from mapped peers, at most: under a millisecond on the slowest known
+ * memory, so that the thread stays responsive. After a turn's bytes another peer gets its turn. */
+#define COPY_BUDGET_BYTES (1u << 20)
+#define COPY_TURN_BYTES   (256u << 10)
+
+/* -- why -- */
+
+static const struct {
+    const char *name;
+    enum status status;
+    const char *reason;
+} failures[KV_FAILURES] = {
+    [KV_FAILURE_NONE] = {"none", STATUS_OK, NULL},
+    [KV_FAILURE_DEADLINE] = {"deadline", STATUS_TIMEOUT, "deadline"},
+    [KV_FAILURE_PEER_DEADLINE] = {"deadline_of_another", STATUS_UNAVAILABLE,
+                                  "the deadline of another read of this peer"},
+    [KV_FAILURE_CLOSED] = {"closed", STATUS_CANCELLED, "closed by us"},
+    [KV_FAILURE_PEER_GONE] = {"peer_gone", STATUS_UNAVAILABLE,
+                              "the peer closed its connection: it ended, or let us go"},
+    [KV_FAILURE_UNREACHABLE] = {"unreachable", STATUS_UNAVAILABLE, "the peer can't be reached"},
+    [KV_FAILURE_REFUSED] = {"refused", STATUS_UNAVAILABLE, "the peer does not admit us"},
+    [KV_FAILURE_PROTOCOL] = {"protocol", STATUS_INTERNAL, "the peer answered with something else"},
+    [KV_FAILURE_INJECTED] = {"injected", STATUS_UNAVAILABLE, "an injected fault: the lane is lost"},
+};
+
+const char *kv_failure_name(enum kv_failure failure)
+{
+    return failures[failure].name;
+}
+
+const char *kv_refusal_name(enum kv_refusal refusal)
+{
+    static const char *const names[KV_REFUSALS] = {
+        [KV_REFUSED_NOISE] = "noise",         [KV_REFUSED_VERSION] = "version",
+        [KV_REFUSED_SECRET] = "secret",       [KV_REFUSED_LATE] = "late",
+        [KV_REFUSED_LIMIT] = "limit",         [KV_REFUSED_MISUSE] = "misuse",
+        [KV_REFUSED_RESOURCES] = "resources",
+    };
+    return names[refusal];
+}
+
+static enum status status_of(enum kv_failure failure)
+{
+    return failures[failure].status;
+}
+
+static const char *reason_of(enum kv_failure failure, const char *reason)
+{
+    return reason ? reason : failures[failure].reason;
+}
+
+/* -- peers and their reads -- */
+
+static void read_end(struct kv_read *read)
+{
+    struct kv_peer *peer = read->peer;
+    struct kv_transport *transport = peer->transport;
+    TAILQ_REMOVE(&peer->reads, read, link);
+    TAILQ_INSERT_TAIL(&transport->ended, read, link);
+    peer->events_due++;
+    if (!read->failure)
+        transport->counters.bytes_read += read->bytes;
+    else
+        transport->counters.reads_failed[read->failure]++;
+}
+
+static void read_fail(struct kv_read *read, enum kv_failure failure, const char *reason)
+{
+    if (read->failure)
+        return;
+    read->failure = failure;
+    read->reason = reason;
+}
+
+static void release_held(struct kv_transport *transport, bool reordered);
+
+/* All bytes of the read have landed. */
+static void read_complete(struct kv_read *read)
+{
+    struct kv_transport *transport = read->peer->transport;
+    if (transport->faults && !kv_faults_landed(transport, read))
+        return;
+    read_end(read);
+    if (transport->faults)
+        release_held(transport, true);
+}
+
+/* Ends the reads that a fault held back until now, or, with `reordered`, until another one ended.
+ */
+static void release_held(struct kv_transport *transport, bool reordered)
+{
+    struct kv_peer *peer;
+    TAILQ_FOREACH(peer, &transport->peers, link)
+    {
+        struct kv_read *read;
+        for (struct kv_read *next = TAILQ_FIRST(&peer->reads); (read = next);) {
+            next = TAILQ_NEXT(read, link);
+            if (read->held_us && !read->failure &&
+                (read->held_us <= transport->polled_us || (reordered && read->reordered)))
+                read_end(read);
+        }
+    }
+}
+
+void kv_read_part_done(struct kv_read *read, enum kv_failure failure, const char *reason)
+{
+    ASSERT(read->parts > 0);
+    read->parts--;
+    if (failure) {
+        read_fail(read, failure, reason);
+        kv_peer_fail(read->peer, failure, reason);
+    }
+    /* A read that failed ends with its peer. */
+    if (read->parts == 0 && !read->failure && read->next_run == read->run_count)
+        read_complete(read);
+}
+
+/* Returns the first read with runs that were not started. */
+static struct kv_read *first_unfinished(const struct kv_peer *peer)
+{
+    struct kv_read *read;
+    TAILQ_FOREACH(read, &peer->reads, link)
+    if (read->next_run < read->run_count)
+        return read;
+    return NULL;
+}
+
+/* Copies up to `budget` bytes of the peer's reads from its mapped pool. Returns the bytes left of
+ * the budget. */
+static size_t copy_reads(struct kv_peer *peer, size_t budget)
+{
+    struct kv_read *read;
+    while (budget > 0 && !peer->failed && (read = first_unfinished(peer))) {
+        const struct kv_read_run *run = &read->runs[read->next_run];
+        uint64_t left = run->bytes - read->next_bytes;
+        size_t bytes = left < budget ? left : budget;
+        memcpy(peer->transport->pool + run->local_offset + read->next_bytes,
+               peer->mapped + run->remote_offset + read->next_bytes, bytes);
+        budget -= bytes;
+        read->next_bytes += bytes;
+        if (read->next_bytes < run->bytes)
+            continue;
+        read->next_bytes = 0;
+        if (++read->next_run == read->run_count)
+            read_complete(read);
+    }
+    return budget;
+}
+
+static bool has_copies(const struct kv_peer *peer)
+{
+    return peer->state == KV_PEER_OPEN && peer->welcomed && !peer->failed && peer->mapped &&
+           first_unfinished(peer);
+}
+
+/* Copies a bounded amount from mapped peers. They take turns, also over polls. */
+static void copy_mapped(struct kv_transport *transport)
+{
+    size_t budget = COPY_BUDGET_BYTES;
+    uint32_t idle = 0;
+    while (budget > 0 && idle < transport->peer_count) {
+        struct kv_peer *peer = TAILQ_FIRST(&transport->peers);
+        size_t turn = budget < COPY_TURN_BYTES ? budget : COPY_TURN_BYTES;
+        size_t left = has_copies(peer) ? copy_reads(peer, turn) : turn;
+        idle = left == turn ? idle + 1 : 0;
+        budget -= turn - left;
+        TAILQ_REMOVE(&transport->peers, peer, link);
+        TAILQ_INSERT_TAIL(&transport->peers, peer, link);
+    }
+}
+
+void kv_peer_fail(struct kv_peer *peer, enum kv_failure failure, const char *reason)
+{
+    if (peer->failed)
+        return;
+    peer->failed = failure;
+    peer->failed_reason = reason;
+}
+
+/* The forced close. Every read in flight ends with this failure, or with its own if it has one. */
+static void peer_close(struct kv_peer *peer, enum kv_failure failure, const char *reason)
+{
+    ASSERT(peer->state == KV_PEER_OPEN && failure);
+    peer->state = KV_PEER_CLOSED;
+    peer->failure = failure;
+    peer->reason = reason;
+    struct kv_read *read;
+    TAILQ_FOREACH(read, &peer->reads, link)
+    read_fail(read, failure == KV_FAILURE_DEADLINE ? KV_FAILURE_PEER_DEADLINE : failure, reason);
+    peer->transport->ops->close_peer(peer);
+    while ((read = TAILQ_FIRST(&peer->reads))) {
+        ASSERT(read->parts == 0);
+        read_end(read);
+    }
+}
+
+/* Ends the reads with a deadline that has come, and closes their peers. */
+static void end_expired(struct kv_transport *transport, uint64_t now_us)
+{
+    if (now_us < transport->deadline_floor_us)
+        return;
+    uint64_t floor_us = UINT64_MAX;
+    struct kv_peer *peer;
+    TAILQ_FOREACH(peer, &transport->peers, link)
+    {
+        if (peer->state != KV_PEER_OPEN)
+            continue;
+        bool expired = false;
+        struct kv_read *read;
+        TAILQ_FOREACH(read, &peer->reads, link)
+        {
+            if (read->deadline_us <= now_us) {
+                expired = true;
+                read_fail(read, KV_FAILURE_DEADLINE, NULL);
+            } else if (read->deadline_us < floor_us) {
+                floor_us = read->deadline_us;
+            }
+        }
+        if (expired)
+            peer_close(peer, KV_FAILURE_DEADLINE, NULL);
+    }
+    transport->deadline_floor_us = floor_us;
+}
+
+/* Starts the reads of the other peers, and closes peers that failed. */
+static void advance(struct kv_transport *transport)
+{
+    struct kv_peer *peer;
+    TAILQ_FOREACH(peer, &transport->peers, link)
+    {
+        if (peer->state == KV_PEER_OPEN && !peer->failed && !peer->mapped) {
+            peer->unstarted = false;
+            transport->ops->start(peer);
+        }
+        if (peer->state == KV_PEER_OPEN && peer->failed)
+            peer_close(peer, peer->failed, peer->failed_reason);
+    }
+}
+
+/* -- open, close -- */
 
 enum status kv_transport_check_interface(const char *bind_interface, struct error *err)
 {
@@ -134,7 +374,7 @@ void kv_transport_unpair(struct kv_transport *transport, struct kv_peer *peer)
 {
     ASSERT(peer->transport == transport);
     if (peer->state == KV_PEER_OPEN)
-        kv_peer_close(peer, KV_FAILURE_CLOSED, NULL);
+        peer_close(peer, KV_FAILURE_CLOSED, NULL);
 }
 
 /* -- reads -- */
@@ -183,63 +423,7 @@ enum status kv_transport_read(struct kv_transport *transport, struct kv_peer *pe
     return STATUS_OK;
 }
 
-/* -- why -- */
-
-static const struct {
-    const char *name;
-    enum status status;
-    const char *reason;
-} failures[KV_FAILURES] = {
-    [KV_FAILURE_NONE] = {"none", STATUS_OK, NULL},
-    [KV_FAILURE_DEADLINE] = {"deadline", STATUS_TIMEOUT, "deadline"},
-    [KV_FAILURE_PEER_DEADLINE] = {"deadline_of_another", STATUS_UNAVAILABLE,
-                                  "the deadline of another read of this peer"},
-    [KV_FAILURE_CLOSED] = {"closed", STATUS_CANCELLED, "closed by us"},
-    [KV_FAILURE_PEER_GONE] = {"peer_gone", STATUS_UNAVAILABLE,
-                              "the peer closed its connection: it ended, or let us go"},
-    [KV_FAILURE_UNREACHABLE] = {"unreachable", STATUS_UNAVAILABLE, "the peer can't be reached"},
-    [KV_FAILURE_REFUSED] = {"refused", STATUS_UNAVAILABLE, "the peer does not admit us"},
-    [KV_FAILURE_PROTOCOL] = {"protocol", STATUS_INTERNAL, "the peer answered with something else"},
-    [KV_FAILURE_INJECTED] = {"injected", STATUS_UNAVAILABLE, "an injected fault: the lane is lost"},
-};
-
-const char *kv_failure_name(enum kv_failure failure)
-{
-    return failures[failure].name;
-}
-
-const char *kv_refusal_name(enum kv_refusal refusal)
-{
-    static const char *const names[KV_REFUSALS] = {
-        [KV_REFUSED_NOISE] = "noise",         [KV_REFUSED_VERSION] = "version",
-        [KV_REFUSED_SECRET] = "secret",       [KV_REFUSED_LATE] = "late",
-        [KV_REFUSED_LIMIT] = "limit",         [KV_REFUSED_MISUSE] = "misuse",
-        [KV_REFUSED_RESOURCES] = "resources",
-    };
-    return names[refusal];
-}
-
-static enum status status_of(enum kv_failure failure)
-{
-    return failures[failure].status;
-}
-
-static const char *reason_of(enum kv_failure failure, const char *reason)
-{
-    return reason ? reason : failures[failure].reason;
-}
-
 /* -- poll -- */
-
-static void free_gone(struct kv_transport *transport)
-{
-    struct kv_peer *peer;
-    for (struct kv_peer *next = TAILQ_FIRST(&transport->peers); (peer = next);) {
-        next = TAILQ_NEXT(peer, link);
-        if (peer->state == KV_PEER_GONE)
-            peer_free(peer);
-    }
-}
 
 static size_t take_events(struct kv_transport *transport, struct kv_event *events, size_t capacity)
 {
@@ -285,13 +469,18 @@ size_t kv_transport_poll(struct kv_transport *transport, uint64_t now_us, struct
                          size_t capacity)
 {
     transport->polled_us = now_us;
-    free_gone(transport);
+    struct kv_peer *peer;
+    for (struct kv_peer *next = TAILQ_FIRST(&transport->peers); (peer = next);) {
+        next = TAILQ_NEXT(peer, link);
+        if (peer->state == KV_PEER_GONE)
+            peer_free(peer);
+    }
     transport->ops->progress(transport);
-    kv_peers_end_expired(transport, now_us);
-    kv_peers_copy(transport);
+    end_expired(transport, now_us);
+    copy_mapped(transport);
     if (transport->faults)
-        kv_peers_release(transport, false);
-    kv_peers_advance(transport);
+        release_held(transport, false);
+    advance(transport);
     return take_events(transport, events, capacity);
 }
 
@@ -307,7 +496,7 @@ bool kv_transport_arm(struct kv_transport *transport)
     const struct kv_peer *peer;
     TAILQ_FOREACH(peer, &transport->peers, link)
     {
-        if (kv_peer_has_copies(peer) || (peer->state == KV_PEER_OPEN && peer->unstarted) ||
+        if (has_copies(peer) || (peer->state == KV_PEER_OPEN && peer->unstarted) ||
             peer->state == KV_PEER_CLOSED || (peer->state == KV_PEER_OPEN && peer->failed))
             return false;
     }

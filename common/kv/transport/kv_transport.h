@@ -1,30 +1,28 @@
 /* Moving KV bytes: register a pool, pair with a peer, read remote runs into local runs, complete or
- * fail by a deadline, close. That is the whole contract, and every transport (local, remote, either
- * of them faulty, later nccl) keeps it:
+ * fail by a deadline, close. This is the whole contract. Every transport (local, remote, either of
+ * them faulty, later nccl) keeps it:
  *
- * - A transport belongs to one thread (the transfer thread); every call is made by it. Callbacks
- *   don't exist: completions
- *    are taken with kv_transport_poll, so a test can drive one without threads.
- * - Reads only: no process has write access to another's memory. Runs are sized by our own pool: a
- *   run that does not lie
- *    inside both pools is refused with STATUS_INVALID before anything moves.
- * - Every read ends exactly once, with an event: OK, or why not (TIMEOUT, UNAVAILABLE, ...). Until
- *   its event came, the
- *    local runs are *landing* and must not be reused.
+ * - A transport belongs to one thread, the transfer thread, which makes every call. There are no
+ *   callbacks: kv_transport_poll returns the completions, so a test needs no threads.
+ * - Reads only: no process has write access to another's memory. A run that does not lie inside
+ *   both pools is refused with STATUS_INVALID before anything moves. The pools' sizes are the ones
+ *   that each side knows by itself.
+ * - Every read ends exactly once, with an event: OK, or the reason (TIMEOUT, UNAVAILABLE, ...).
+ *   Until its event came, its local runs are *landing* and must not be reused.
  * - A read past its deadline is ended by a forced close of the peer, which ends all reads of that
- *   pair; KV_EVENT_PEER_CLOSED
- *    follows after the last of them. Reading again needs a new pairing.
+ *   pairing. KV_EVENT_PEER_CLOSED follows after the last of them. Reading again needs a new
+ *   pairing.
  * - It sleeps while it waits: kv_transport_fd + kv_transport_arm, never a busy loop on a shared
  *   core.
- * - The owner of a pool polls too, also when it reads nothing itself: its kv_transport_poll admits
+ * - The owner of a pool polls too, even if it reads nothing itself. Its kv_transport_poll admits
  *   the readers and, on tcp, serves them.
- * - A peer that died ends its pairing with a reason, on every lane as soon as the kernel closes its
- *   sockets, on shm as a rule before. One that is stopped or
- *    unreachable shows by the deadline of a read alone.
- * - Every reader has an address of its own, which the owner has made for it (kv_transport_admit)
- *   and takes back
- *    (kv_transport_revoke): the secret in it is what admits the reader's one connection. Whoever comes without it, or says something
- *    else, loses his connection, and nobody else is harmed. The bytes are not encrypted: beyond one host, a private network.
+ * - The death of a peer ends its pairing with a reason: on every lane once the kernel closes its
+ *   sockets, on shm as a rule before. A peer that is stopped or unreachable shows only by the
+ *   deadline of a read.
+ * - Every reader has an address of its own. The owner makes it (kv_transport_admit) and takes it
+ *   back (kv_transport_revoke). The secret in it admits the reader's one connection. A connection
+ *   without the secret, or with other bytes, is closed, and no other one is harmed. The bytes are
+ *   not encrypted: beyond one host, use a private network.
  */
 #ifndef BATON_KV_TRANSPORT_KV_TRANSPORT_H
 #define BATON_KV_TRANSPORT_KV_TRANSPORT_H
@@ -36,10 +34,10 @@
 
 #define KV_TRANSPORT_MAX_ADDRESS_BYTES 2048
 #define KV_TRANSPORT_MAX_PEERS         1024 /* pairings of one transport */
-#define KV_TRANSPORT_MAX_RUNS          4096 /* of one read */
+#define KV_TRANSPORT_MAX_RUNS          4096 /* runs of one read */
 
 struct kv_transport;
-/* One pairing. Owned by the transport, valid until the poll after the one that gave its
+/* One pairing. The transport owns it. It is valid until the poll after the one that returned its
  * KV_EVENT_PEER_CLOSED. */
 struct kv_peer;
 
@@ -48,37 +46,36 @@ enum kv_lane { KV_LANE_AUTO, KV_LANE_SHM, KV_LANE_TCP };
 
 struct kv_transport_config {
     enum kv_transport_kind kind;
-    /* remote. What is asked for: SHM that can't be had is an error at opening or pairing; AUTO
-     * takes what there is. */
+    /* remote: the wanted lane. With SHM, opening or pairing fails if shm can't be had. AUTO takes
+     * any lane. */
     enum kv_lane lane;
     size_t pool_bytes;  /* allocated by the transport */
     uint32_t max_reads; /* in flight, over all peers */
     /* remote: a network device or a numeric address, with :PORT for a fixed port; NULL or empty:
      * "lo", any port */
     const char *bind_interface;
-    /* Where that is every address (0.0.0.0, [::]): the host that readers are told, an address or a
-     * name. */
+    /* remote: the host (an address or a name) that readers get, if bind_interface is every address
+     * (0.0.0.0, [::]) */
     const char *advertise;
     uint32_t max_connections; /* readers admitted at once, and connections of all kinds; 0: 512 */
-    /* Faults to inject, as kv_faults.h describes them; NULL or empty: none. Any kind of transport
-     * then is a faulty one. */
+    /* Faults to inject, as kv_faults.h describes them; NULL or empty: none. Works with any kind. */
     const char *faults;
 };
 
-/* What `bind_interface` and `faults` may be: STATUS_INVALID with a sentence if they aren't that, on
- * this machine. */
+/* Check `bind_interface` and `faults`. STATUS_INVALID, with a sentence: not possible on this
+ * machine. */
 enum status kv_transport_check_interface(const char *bind_interface, struct error *err) WARN_UNUSED;
 enum status kv_transport_check_faults(const char *faults, struct error *err) WARN_UNUSED;
 enum status kv_transport_open(const struct kv_transport_config *config,
                               struct kv_transport **transport, struct error *err) WARN_UNUSED;
-/* Forces every pairing closed first. Takes the pool with it. */
+/* Forces every pairing closed first. Frees the pool. NULL is fine. */
 void kv_transport_close(struct kv_transport *transport);
 
 void *kv_transport_pool(const struct kv_transport *transport);
 
-/* Owner: what one reader needs to pair with this pool. Secret: it travels on that reader's `Peer`
- * alone. A reader that pairs again takes the place of its own earlier pairing. STATUS_LIMIT: too
- * many are admitted. */
+/* Owner: the address that one reader needs to pair with this pool. It is secret: it travels only on
+ * that reader's `Peer` stream. A reader that pairs again replaces its own earlier pairing.
+ * STATUS_LIMIT: too many readers are admitted. */
 struct kv_admission {
     uint64_t id;
     size_t bytes;
@@ -86,16 +83,16 @@ struct kv_admission {
 };
 enum status kv_transport_admit(struct kv_transport *transport, struct kv_admission *admission,
                                struct error *err) WARN_UNUSED;
-/* The reader is gone: its connection is closed, its address is good for nothing any more. Unknown
- * ids are ignored. */
+/* The reader is gone: closes its connection and makes its address useless. Unknown ids are ignored.
+ */
 void kv_transport_revoke(struct kv_transport *transport, uint64_t admission);
 
 /* Reader: pairs with the pool behind `address` (outside bytes: checked). It connects while polling
  * goes on; reads may be asked for at once. */
 enum status kv_transport_pair(struct kv_transport *transport, const void *address, size_t bytes,
                               struct kv_peer **peer, struct error *err) WARN_UNUSED;
-/* "shm" or "tcp" (or "local"): the lane that was negotiated, by what the library says it uses, not
- * by what was asked. */
+/* Returns "shm", "tcp" or "local": the lane that the pairing has, which may not be the wanted one.
+ */
 const char *kv_peer_lane(const struct kv_peer *peer);
 /* A forced close: no byte lands any more, all reads in flight end with STATUS_CANCELLED, then
  * KV_EVENT_PEER_CLOSED comes. Idempotent. */
@@ -106,9 +103,10 @@ struct kv_read_run {
     uint64_t bytes;
 };
 
-/* Starts one read of 1 to KV_TRANSPORT_MAX_RUNS runs (copied). `cookie` comes back in its event. No
- * event comes for a read that isn't started: STATUS_INVALID: a run outside a pool, none, or too
- * many; STATUS_LIMIT: max_reads have not had their event taken yet, ask again after a poll;
+/* Starts one read of 1 to KV_TRANSPORT_MAX_RUNS runs (copied). `cookie` comes back in its event. A
+ * read that isn't started has no event.
+ * STATUS_INVALID: a run outside a pool, no run, or too many.
+ * STATUS_LIMIT: max_reads have not had their event taken; ask again after a poll.
  * STATUS_UNAVAILABLE: the peer is closing. */
 enum status kv_transport_read(struct kv_transport *transport, struct kv_peer *peer,
                               const struct kv_read_run *runs, size_t run_count,
@@ -126,16 +124,16 @@ enum kv_fault_kind {
 /* "drop", "delay", ... */
 const char *kv_fault_name(enum kv_fault_kind kind);
 
-/* Why a read or a pairing ended. */
+/* The reason why a read or a pairing ended. */
 enum kv_failure {
     KV_FAILURE_NONE,
     KV_FAILURE_DEADLINE,      /* STATUS_TIMEOUT: the read's own */
     KV_FAILURE_PEER_DEADLINE, /* another read's, which closed the pairing */
-    KV_FAILURE_CLOSED,        /* STATUS_CANCELLED: by us */
+    KV_FAILURE_CLOSED,        /* STATUS_CANCELLED: closed by this process */
     KV_FAILURE_PEER_GONE,     /* its process ended, or it closed the connection */
     KV_FAILURE_UNREACHABLE,   /* no connection to it, or none any more */
-    KV_FAILURE_REFUSED,       /* it does not admit us */
-    KV_FAILURE_PROTOCOL,      /* STATUS_INTERNAL: it answered with something else */
+    KV_FAILURE_REFUSED,       /* it does not admit this reader */
+    KV_FAILURE_PROTOCOL,      /* STATUS_INTERNAL: its answer breaks the protocol */
     KV_FAILURE_INJECTED,      /* kv_faults.h */
     KV_FAILURES
 };
@@ -146,32 +144,32 @@ struct kv_event {
     enum kv_event_kind kind;
     struct kv_peer *peer;
     uint64_t cookie;    /* READ_DONE */
-    enum status status; /* READ_DONE: OK or why not; PEER_CLOSED: why */
+    enum status status; /* READ_DONE: OK or the reason; PEER_CLOSED: the reason */
     enum kv_failure failure;
-    bool welcomed;      /* PEER_CLOSED: it was a pairing that the owner had admitted */
+    bool welcomed;      /* PEER_CLOSED: the owner had admitted the pairing */
     uint64_t bytes;     /* READ_DONE and OK */
-    const char *reason; /* static text where status isn't OK: "deadline", "closed by us", ... */
+    const char *reason; /* static text if status isn't OK: "deadline", "closed by us", ... */
 };
 
-/* Makes progress and hands out at most `capacity` events (every read's before its peer's); ends
- * reads whose deadline has come. Never blocks; copies a bounded amount. */
+/* Makes progress and returns at most `capacity` events, every read's before its peer's. Ends reads
+ * with a deadline that has come. Never blocks; copies a bounded amount. */
 size_t kv_transport_poll(struct kv_transport *transport, uint64_t now_us, struct kv_event *events,
                          size_t capacity);
-/* For poll(2): readable when kv_transport_poll has work, provided that kv_transport_arm returned
- * true just before sleeping (false: poll once more). Sleep no longer than to
- * kv_transport_next_deadline_us (UINT64_MAX: none). */
+/* For poll(2): readable when kv_transport_poll has work, if kv_transport_arm returned true just
+ * before the sleep (false: poll once more). Sleep no longer than to kv_transport_next_deadline_us
+ * (UINT64_MAX: none). */
 int kv_transport_fd(const struct kv_transport *transport);
 bool kv_transport_arm(struct kv_transport *transport);
 uint64_t kv_transport_next_deadline_us(const struct kv_transport *transport);
 
-/* Why an owner closed a connection of somebody who came to its port. */
+/* The reason why an owner closed a connection to its port. */
 enum kv_refusal {
     KV_REFUSED_NOISE,     /* not our protocol */
     KV_REFUSED_VERSION,   /* another version of it */
     KV_REFUSED_SECRET,    /* not admitted, or not any more */
-    KV_REFUSED_LATE,      /* said nothing in time */
+    KV_REFUSED_LATE,      /* no hello in time */
     KV_REFUSED_LIMIT,     /* too many connections */
-    KV_REFUSED_MISUSE,    /* admitted, and asked for what there isn't */
+    KV_REFUSED_MISUSE,    /* admitted, and asked for bytes outside the pool, or too often */
     KV_REFUSED_RESOURCES, /* no descriptor or memory: it waits */
     KV_REFUSALS
 };

@@ -1,6 +1,5 @@
 /* The reference transport: pools of one process, found in a process-wide table. A read is a memcpy
- * that kv_transport_poll makes, so its runs are landing until then, as with every other
- * transport. */
+ * by kv_transport_poll. Its runs are landing until then, as with every other transport. */
 #include "common/base/assert.h"
 #include "common/base/rng.h"
 #include "common/kv/transport/kv_memory.h"
@@ -15,15 +14,15 @@
 
 #define MAX_POOLS 64
 
-/* A pool outlives its transport for as long as a peer is paired with it: its bytes may be read by
- * another thread. */
+/* A pool outlives its transport while a peer is paired with it: another thread may read its bytes.
+ */
 struct local_pool {
     uint64_t id;
     uint8_t *memory;
     size_t bytes;
-    uint32_t holders; /* its transport, and every peer */
+    uint32_t holders; /* its transport and its peers */
     bool closed;
-    int wake_fd; /* of its transport */
+    int wake_fd; /* its transport's */
 };
 
 struct local_transport {
@@ -38,7 +37,7 @@ struct local_peer {
 };
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct local_pool *table[MAX_POOLS]; /* pools whose transport is open */
+static struct local_pool *table[MAX_POOLS]; /* pools with an open transport */
 
 static void pool_release(struct local_pool *pool)
 {
@@ -82,7 +81,8 @@ static bool table_add(struct local_pool *pool)
     return added;
 }
 
-/* Takes the pool out, and wakes every other transport: one of its peers may be gone. */
+/* Takes the pool out of the table, and wakes every other transport: one of its peers may be gone.
+ */
 static void table_remove(struct local_pool *pool)
 {
     pthread_mutex_lock(&table_lock);
@@ -173,7 +173,7 @@ static enum status local_pair(struct kv_transport *transport, const struct kv_ad
     return STATUS_OK;
 }
 
-/* Empties the wake-up and fails the peers whose pool was closed. */
+/* Empties the wake-up, and fails the peers with closed pools. */
 static void local_progress(struct kv_transport *transport)
 {
     struct local_transport *local = (struct local_transport *)transport;
@@ -193,7 +193,7 @@ static void local_progress(struct kv_transport *transport)
 
 static void local_start(struct kv_peer *peer)
 {
-    ASSERT(peer->mapped); /* so that nobody calls this */
+    ASSERT(peer->mapped); /* mapped peers are never started */
 }
 
 static void local_close_peer(struct kv_peer *peer)

@@ -1,7 +1,6 @@
 /* The transport between processes: two lanes to one pool. Every pairing has a link of the tcp lane,
- * which is how it is admitted and how the peer's death is known; on the lane shm the bytes are
- * copied from the peer's pool, which is mapped, and its death is known sooner by the sign of life
- * behind it. */
+ * which admits it and shows the peer's death. On the lane shm the peer's pool is mapped:
+ * kv_transport.c copies from it, and the sign of life behind it shows a death sooner. */
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "common/kv/transport/kv_life.h"
@@ -14,17 +13,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_EVENTS 16 /* of one poll; what is left over is reported again */
+#define MAX_EVENTS 16 /* in one poll; the rest is reported again */
 
 struct remote_transport {
     struct kv_transport base;
     enum kv_lane asked;
     struct ucx_pool *shm;     /* NULL: the lane shm is not offered */
-    struct kv_life *life;     /* NULL: no lane shm, or the links alone tell of a death */
-    struct tcp_source deaths; /* of peers that life watches */
-    uint8_t *memory;          /* the pool where it is not in shared memory, or NULL */
+    struct kv_life *life;     /* NULL: no lane shm, or only the links show a death */
+    struct tcp_source deaths; /* the deaths of watched peers */
+    uint8_t *memory;          /* the pool if it isn't in shared memory, otherwise NULL */
     size_t memory_bytes;
-    uint32_t turns; /* polls that found work: who is served first moves on with each */
+    uint32_t turns; /* polls that found work; each moves the source that is served first */
     struct tcp_lane tcp;
 };
 
@@ -168,7 +167,7 @@ static enum status lane_open(struct remote_transport *remote, const struct kv_ad
     else if (remote->shm)
         status = ucx_map(remote->shm, address, &peer->mapping, &peer->base.mapped, err);
     if (status == STATUS_OK) {
-        peer->base.lane = "shm"; /* the pool is in our own memory */
+        peer->base.lane = "shm"; /* the pool is mapped here */
         return STATUS_OK;
     }
     if (remote->asked == KV_LANE_SHM)
@@ -235,24 +234,18 @@ static void remote_peer_free(struct kv_peer *base)
 
 /* -- progress -- */
 
-static void take_deaths(struct remote_transport *remote)
-{
-    struct kv_peer *peer;
-    while ((peer = kv_life_next_death(remote->life)))
-        kv_peer_fail(peer, KV_FAILURE_PEER_GONE, "the peer's process ended");
-}
-
 static void remote_progress(struct kv_transport *transport)
 {
     struct remote_transport *remote = (struct remote_transport *)transport;
     struct tcp_lane *tcp = &remote->tcp;
     struct epoll_event events[MAX_EVENTS];
     size_t budget = TCP_BUDGET_BYTES;
+    struct kv_peer *peer;
     if (remote->shm)
         ucx_pool_progress(remote->shm);
     int count = epoll_wait(tcp->epoll_fd, events, MAX_EVENTS, 0);
-    /* The kernel names those that stay ready in the same order again, and the budget is for the
-     * first few of them. */
+    /* The kernel lists sources that stay ready in the same order again, and the budget is enough
+     * for the first few of them. */
     uint32_t first = count > 0 ? remote->turns++ % (uint32_t)count : 0;
     for (int i = 0; i < count && budget > 0; i++) {
         const struct epoll_event *event = &events[(first + (uint32_t)i) % (uint32_t)count];
@@ -261,7 +254,10 @@ static void remote_progress(struct kv_transport *transport)
         case TCP_LISTENER: tcp_owner_accept(tcp); break;
         case TCP_CLIENT: tcp_client_ready(tcp, source, event->events, &budget); break;
         case TCP_LINK: tcp_link_ready(tcp, source, event->events, &budget); break;
-        case TCP_OTHER: take_deaths(remote); break;
+        case TCP_OTHER:
+            while ((peer = kv_life_next_death(remote->life)))
+                kv_peer_fail(peer, KV_FAILURE_PEER_GONE, "the peer's process ended");
+            break;
         }
     }
     tcp_owner_tick(tcp);

@@ -1,17 +1,18 @@
-/* Internal to this folder: the tcp lane, a lane of sockets of our own. No byte is copied outside
- * the kernel: the owner sends out of its pool, the reader receives into its runs; both sides of a
- * connection know the length of what comes before it does. Non-blocking, level-triggered: one epoll
- * descriptor is readable while there is something to do, and one turn does a bounded amount.
+/* Internal to this folder: the tcp lane, a lane of sockets. No byte is copied outside the kernel:
+ * the owner sends out of its pool, the reader receives into its runs. Both sides of a connection
+ * know the length of the next bytes before they come. Sockets are non-blocking, epoll is
+ * level-triggered: one epoll descriptor is readable while there is work, and one turn does a
+ * bounded amount.
  *
- * - tcp_owner: listens, admits readers by the secret that was minted for each (kv_transport_admit),
- *   answers their asks
- *    (tcp_answers: what is still to be sent). A connection costs a fixed amount, also one whose reader never reads; strangers have a
- *    few seconds to become readers.
- * - tcp_link: one pairing. It is the byte path of the lane tcp, and on every lane it tells that the
- *   peer died: the kernel
- *    closes the sockets of a process that ends, however it ends. (On shm kv_life knows it earlier, as a rule.)
+ * - tcp_owner: listens, admits readers by the secret that was made for each (kv_transport_admit),
+ *   and answers their asks. A connection costs a fixed amount of memory, even if its reader never
+ *   reads. Strangers have a few seconds to become readers.
+ * - tcp_link: one pairing. It moves the bytes of the lane tcp. On every lane it shows the death of
+ *   the peer: the kernel closes the sockets of a process that ends, however it ends. (On shm
+ *   kv_life knows it earlier, as a rule.)
  *
- * After a link was closed nothing lands any more: there is no one left who could write. */
+ * After a link was closed no byte lands any more: no writer is left.
+ */
 #ifndef BATON_KV_TRANSPORT_TCP_H
 #define BATON_KV_TRANSPORT_TCP_H
 
@@ -21,21 +22,21 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-/* What one connection may move in its turn, and all of them in one poll: about two milliseconds of
- * a slow machine. */
+/* Bytes that one connection may move in its turn, and all of them in one poll: about two
+ * milliseconds of a slow machine. */
 #define TCP_TURN_BYTES   ((size_t)1024 << 10)
 #define TCP_BUDGET_BYTES ((size_t)2 << 20)
-#define TCP_MAX_PARTS    64 /* of one sendmsg or readv */
+#define TCP_MAX_PARTS    64 /* parts of one sendmsg or readv */
 
 #define TCP_UNKNOWN UINT32_MAX
 
 enum tcp_source_kind { TCP_LISTENER, TCP_CLIENT, TCP_LINK, TCP_OTHER /* not of this lane */ };
 
-/* What an epoll event points to: the first member of each that can have one. */
+/* The target of an epoll event: the first member of each struct that can have one. */
 struct tcp_source {
     enum tcp_source_kind kind;
     int fd;          /* -1: closed */
-    uint32_t events; /* that are waited for; TCP_UNKNOWN: epoll does not know it yet */
+    uint32_t events; /* events that epoll waits for; TCP_UNKNOWN: epoll does not know it yet */
 };
 
 struct tcp_owner;
@@ -44,12 +45,13 @@ struct tcp_link;
 struct tcp_lane {
     struct kv_transport *transport;
     int epoll_fd;
-    bool serves; /* asks are answered; else links only show who lives */
+    bool serves; /* asks are answered; otherwise links only show which peers live */
     struct tcp_owner *owner;
 };
 
-/* tcp_owner.c. `listen`: "lo", "eth0:7000", "10.0.0.5", "[::1]:7000";
- * Fills ip_version, ip and port of the address. */
+/* --- tcp_owner.c --- */
+/* Listens at config->bind_interface ("lo", "eth0:7000", "10.0.0.5", "[::1]:7000"). Fills
+ * ip_version, ip and port of the address. */
 enum status tcp_owner_open(struct tcp_lane *lane, const struct kv_transport_config *config,
                            struct kv_address *address, struct error *err) WARN_UNUSED;
 void tcp_owner_close(struct tcp_lane *lane);
@@ -59,11 +61,11 @@ void tcp_owner_revoke(struct tcp_lane *lane, uint64_t admission);
 void tcp_owner_accept(struct tcp_lane *lane);
 void tcp_client_ready(struct tcp_lane *lane, struct tcp_source *client, uint32_t events,
                       size_t *budget);
-/* What is due by the clock. */
+/* Does the work that is due by the clock. */
 void tcp_owner_tick(struct tcp_lane *lane);
 uint64_t tcp_owner_next_us(const struct tcp_lane *lane);
 
-/* tcp_link.c */
+/* --- tcp_link.c --- */
 enum status tcp_link_open(struct tcp_lane *lane, const struct kv_address *address,
                           struct kv_peer *peer, struct tcp_link **link,
                           struct error *err) WARN_UNUSED;
@@ -74,30 +76,32 @@ void tcp_link_start(struct tcp_lane *lane, struct tcp_link *link); /* asks for r
 void tcp_link_close(struct tcp_lane *lane, struct tcp_link *link);
 void tcp_link_free(struct tcp_lane *lane, struct tcp_link *link);
 
-/* tcp_socket.c */
+/* --- tcp_socket.c --- */
 #define TCP_NAME_BYTES 64 /* "[ffff:...:ffff]:65535" */
 struct tcp_at {
     struct sockaddr_storage address;
     socklen_t bytes;
 };
-/* Where `listen` says; STATUS_INVALID with a sentence. */
+/* Parses a place to listen at. STATUS_INVALID, with a sentence: no such place. */
 enum status tcp_at_parse(const char *listen, struct tcp_at *at, struct error *err) WARN_UNUSED;
 void tcp_at_name(const struct tcp_at *at, char name[TCP_NAME_BYTES]);
 bool tcp_at_is_loopback(const struct tcp_at *at);
 bool tcp_at_is_any(const struct tcp_at *at);
-/* The first address of `host` that can reach one who listens on `listening`. May wait for the
- * resolver. */
+/* Finds the first address of `host` that can reach a socket listening on `listening`. May wait for
+ * the resolver. */
 enum status tcp_at_resolve(const char *host, const struct tcp_at *listening, struct tcp_at *at,
                            struct error *err) WARN_UNUSED;
 void tcp_at_to_address(const struct tcp_at *at, struct kv_address *address);
+/* Returns false if the address names no place. */
 bool tcp_at_from_address(const struct kv_address *address, struct tcp_at *at);
+/* Listens; `at` gets the port. */
 enum status tcp_listen(struct tcp_at *at, int *fd, struct error *err) WARN_UNUSED;
 void tcp_set_options(int fd);
-/* For the sending side of a connection that has come `from` there. */
+/* Limits the send queue of a connection that came from an address of this host. */
 void tcp_limit_queue(int fd, const struct tcp_at *from);
-/* Adds or changes what is waited for. */
+/* Adds or changes the events that epoll waits for. */
 bool tcp_wait_for(const struct tcp_lane *lane, struct tcp_source *source, uint32_t events);
-/* Ends the connection, also where a process that is being forked still has the descriptor: no event
+/* Ends the connection, even if a process that is being forked still has the descriptor: no event
  * comes, no byte lands any more. */
 void tcp_close(const struct tcp_lane *lane, struct tcp_source *source);
 

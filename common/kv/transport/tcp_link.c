@@ -1,6 +1,6 @@
-/* The reader's side of the tcp lane: one connection for each pairing. What comes next is known
- * before it comes, so that bytes go from the socket to where they belong, several answers with one
- * call. */
+/* The reader's side of the tcp lane: one connection for each pairing. The length of the next bytes
+ * is known before they come. So they go from the socket straight to their place, several answers
+ * with one call. */
 #include "common/base/assert.h"
 #include "common/kv/transport/tcp.h"
 
@@ -10,14 +10,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* While at least so much is to come, the kernel wakes us for no less. */
+/* While at least so many bytes are to come, the kernel wakes us for no fewer. */
 #define WAKE_BYTES (256 << 10)
 
 struct link_ask {
     struct kv_read *read;
     uint64_t number, bytes;
     uint8_t *to;
-    uint64_t done; /* of the answer: its head, then its bytes */
+    uint64_t done; /* received so far: its head, then its bytes */
     uint8_t head[KV_FRAME_BYTES];
 };
 
@@ -26,15 +26,15 @@ struct tcp_link {
     struct kv_peer *peer;
     uint64_t pool_id;
     bool connecting;
-    size_t greeting_bytes; /* of WELCOME */
+    size_t greeting_bytes; /* received bytes of WELCOME */
     uint8_t greeting[KV_FRAME_BYTES];
     uint64_t next_number;
     uint64_t to_come; /* bytes of all answers */
     bool wakes_late;
-    uint32_t first, count; /* of asks: a ring */
+    uint32_t first, count; /* the asks' ring */
     struct link_ask asks[KV_FRAME_WINDOW];
     size_t out_begin, out_end;
-    uint8_t out[(KV_FRAME_WINDOW + 1) * KV_FRAME_BYTES]; /* HELLO, and as many asks as may be out */
+    uint8_t out[(KV_FRAME_WINDOW + 1) * KV_FRAME_BYTES]; /* HELLO, and a full window of asks */
 };
 
 static struct link_ask *ask_at(struct tcp_link *link, uint32_t index)
@@ -47,7 +47,6 @@ static void fail(struct tcp_link *link, enum kv_failure failure, const char *rea
     kv_peer_fail(link->peer, failure, reason);
 }
 
-/* The static text of an error of the system. */
 static const char *error_text(int error)
 {
     const char *text = strerrordesc_np(error);
@@ -61,8 +60,8 @@ static void fail_by_errno(struct tcp_link *link, int error)
          gone ? NULL : error_text(error));
 }
 
-/* Fewer, larger reads. Never more than is to come, so that its last byte always wakes us; an end of
- * the connection does anyway. */
+/* Makes the kernel wake us for fewer, larger reads. It never waits for more bytes than are to come,
+ * so the last byte always wakes us. An end of the connection does so, too. */
 static void set_wake(struct tcp_link *link)
 {
     bool late = link->to_come >= (link->wakes_late ? WAKE_BYTES : 2 * WAKE_BYTES);
@@ -172,7 +171,8 @@ static void take_greeting(struct tcp_link *link)
         link->peer->welcomed = true;
 }
 
-/* The parts of the answers that come next, `limit` bytes at most. */
+/* Fills `parts` with the places of the next answers, `limit` bytes at most. Returns their number.
+ */
 static int next_parts(struct tcp_link *link, size_t limit, struct iovec parts[TCP_MAX_PARTS])
 {
     int count = 0;
@@ -193,18 +193,8 @@ static int next_parts(struct tcp_link *link, size_t limit, struct iovec parts[TC
     return count;
 }
 
-/* Of the answer to the oldest ask, which must have left: else asks would pile up behind it. */
-static bool head_is_good(const struct tcp_link *link, const struct link_ask *slot)
-{
-    struct kv_frame frame;
-    size_t unsent = (link->out_end - link->out_begin + KV_FRAME_BYTES - 1) / KV_FRAME_BYTES;
-    return unsent < link->count && kv_frame_decode(slot->head, &frame) == KV_FRAME_GOOD &&
-           frame.kind == KV_FRAME_ANSWER && frame.answer.number == slot->number &&
-           frame.answer.bytes == slot->bytes;
-}
-
-/* `got` more bytes have come. They may have landed in runs behind a head that turns out to be
- * wrong: runs that are landing, of a pairing that is closed for it. */
+/* Accounts for `got` bytes that have landed. Some may have landed in runs behind a wrong head:
+ * those runs are landing, and the pairing is closed for the head. */
 static void took(struct tcp_link *link, size_t got)
 {
     while (got > 0) {
@@ -214,9 +204,16 @@ static void took(struct tcp_link *link, size_t got)
         bool had_head = slot->done >= KV_FRAME_BYTES;
         slot->done += bytes;
         got -= bytes;
-        if (!had_head && slot->done >= KV_FRAME_BYTES && !head_is_good(link, slot)) {
-            fail(link, KV_FAILURE_PROTOCOL, NULL);
-            return;
+        if (!had_head && slot->done >= KV_FRAME_BYTES) {
+            struct kv_frame frame;
+            /* An ask must have left before its answer, or asks would pile up behind it. */
+            size_t unsent = (link->out_end - link->out_begin + KV_FRAME_BYTES - 1) / KV_FRAME_BYTES;
+            if (unsent >= link->count || kv_frame_decode(slot->head, &frame) != KV_FRAME_GOOD ||
+                frame.kind != KV_FRAME_ANSWER || frame.answer.number != slot->number ||
+                frame.answer.bytes != slot->bytes) {
+                fail(link, KV_FAILURE_PROTOCOL, NULL);
+                return;
+            }
         }
         if (slot->done < KV_FRAME_BYTES + slot->bytes)
             return;
@@ -228,8 +225,7 @@ static void took(struct tcp_link *link, size_t got)
 
 static void take_answers(struct tcp_link *link, size_t *budget)
 {
-    if (link->count ==
-        0) { /* nothing is to come: an end, or a peer that says what nobody asked for */
+    if (link->count == 0) { /* no answer is to come: this is an end, or bytes without an ask */
         char byte;
         ssize_t got = recv(link->source.fd, &byte, 1, 0);
         if (got > 0)
@@ -256,26 +252,22 @@ static void take_answers(struct tcp_link *link, size_t *budget)
     set_wake(link);
 }
 
-static void connected(struct tcp_link *link)
-{
-    int error = 0;
-    socklen_t bytes = sizeof error;
-    if (getsockopt(link->source.fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
-        error = errno;
-    if (error)
-        fail(link, KV_FAILURE_UNREACHABLE, error_text(error));
-    link->connecting = false;
-}
-
 void tcp_link_ready(struct tcp_lane *lane, struct tcp_source *source, uint32_t events,
                     size_t *budget)
 {
     struct tcp_link *link = (struct tcp_link *)source;
     struct kv_peer *peer = link->peer;
     if (peer->failed)
-        return; /* closed by this poll */
-    if (link->connecting && events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
-        connected(link);
+        return; /* this poll closes it */
+    if (link->connecting && events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) {
+        int error = 0;
+        socklen_t bytes = sizeof error;
+        if (getsockopt(source->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
+            error = errno;
+        if (error)
+            fail(link, KV_FAILURE_UNREACHABLE, error_text(error));
+        link->connecting = false;
+    }
     if (peer->failed || link->connecting)
         return;
     if (events & EPOLLOUT)

@@ -1,50 +1,136 @@
-/* The owner's side of the tcp lane: who may read, and the answers. */
+/* The owner's side of the tcp lane: admits readers and answers their asks. */
+#include "common/base/assert.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "common/kv/transport/tcp.h"
-#include "common/kv/transport/tcp_answers.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define DEFAULT_CONNECTIONS 512
-#define MAX_ACCEPTS         16 /* of one poll */
+#define MAX_ACCEPTS         16 /* in one poll */
 #define HELLO_TIMEOUT_US    3000000
-#define ACCEPT_RETRY_US     50000   /* when descriptors or memory have run out */
+#define ACCEPT_RETRY_US     50000   /* after descriptors or memory ran out */
 #define LOG_INTERVAL_US     1000000 /* between two lines about strangers */
 #define IN_BYTES            (64 * KV_FRAME_BYTES)
+
+/* Answers that one reader still gets. Each is a head and then bytes of the pool, which are not
+ * copied: they must not change until they have left. */
+struct answer {
+    uint64_t bytes, done; /* done: sent so far, of the head and then of the bytes */
+    const uint8_t *from;
+    uint8_t head[KV_FRAME_BYTES];
+};
+
+struct answers { /* all zero: empty */
+    uint32_t first, count;
+    struct answer items[KV_FRAME_WINDOW];
+};
 
 struct admission {
     uint64_t id; /* 0: not given */
     uint8_t secret[KV_SECRET_BYTES];
-    struct tcp_client *client; /* the connection that was admitted by it, or NULL */
+    struct tcp_client *client; /* the connection that it admitted, or NULL */
 };
 
 struct tcp_client {
     struct tcp_source source;
     TAILQ_ENTRY(tcp_client) link; /* in owner->strangers, ->readers or ->closed */
     struct admission *admission;  /* NULL: a stranger */
-    uint64_t accepted_us, number; /* in the order of their coming */
+    uint64_t accepted_us, number; /* number: counts the connections */
     struct tcp_at from;
     struct kv_frames frames;
-    struct tcp_answers answers; /* and WELCOME, before anything is asked for */
+    struct answers answers; /* first of all the WELCOME */
 };
 TAILQ_HEAD(tcp_clients, tcp_client);
 
 struct tcp_owner {
     struct tcp_source source; /* the listener */
-    uint64_t retry_us;        /* accepting rests until then; 0: it does not */
+    uint64_t retry_us;        /* accepting pauses until then; 0: it doesn't pause */
     uint64_t pool_id;
-    struct tcp_clients strangers, readers; /* in the order in which they came */
-    struct tcp_clients closed;             /* freed by the next tick: events may still name them */
+    struct tcp_clients strangers, readers; /* in order of arrival */
+    /* freed by the next tick, because events may still point to them */
+    struct tcp_clients closed;
     uint32_t client_count, max_clients;
     uint64_t last_admission, last_client, log_us, unlogged;
     uint32_t max_admissions;
     struct admission admissions[];
 };
+
+/* -- answers -- */
+
+static struct answer *answer_at(struct answers *answers, uint32_t index)
+{
+    return &answers->items[(answers->first + index) % KV_FRAME_WINDOW];
+}
+
+/* Queues an answer; there must be room. `from`: [bytes]. */
+static void answers_put(struct answers *answers, const struct kv_frame *head, const uint8_t *from,
+                        uint64_t bytes)
+{
+    ASSERT(answers->count < KV_FRAME_WINDOW);
+    struct answer *slot = answer_at(answers, answers->count++);
+    *slot = (struct answer){.bytes = bytes, .from = from};
+    kv_frame_encode(head, slot->head);
+}
+
+static int next_parts(struct answers *answers, size_t limit, struct iovec parts[TCP_MAX_PARTS])
+{
+    int count = 0;
+    for (uint32_t i = 0; i < answers->count && count + 2 <= TCP_MAX_PARTS && limit > 0; i++) {
+        struct answer *slot = answer_at(answers, i);
+        uint64_t done = slot->done;
+        if (done < KV_FRAME_BYTES) {
+            parts[count++] = (struct iovec){slot->head + done, KV_FRAME_BYTES - done};
+            done = KV_FRAME_BYTES;
+        }
+        uint64_t at = done - KV_FRAME_BYTES, left = slot->bytes - at;
+        size_t bytes = left < limit ? left : limit;
+        if (bytes > 0) /* sendmsg only reads */
+            parts[count++] = (struct iovec){(void *)(uintptr_t)(slot->from + at), bytes};
+        limit -= bytes;
+        if (bytes < left)
+            break;
+    }
+    return count;
+}
+
+static void sent(struct answers *answers, size_t bytes)
+{
+    while (bytes > 0) {
+        struct answer *slot = answer_at(answers, 0);
+        uint64_t left = KV_FRAME_BYTES + slot->bytes - slot->done;
+        uint64_t part = bytes < left ? bytes : left;
+        slot->done += part;
+        bytes -= part;
+        if (part < left)
+            return;
+        answers->first = (answers->first + 1) % KV_FRAME_WINDOW;
+        answers->count--;
+    }
+}
+
+/* One turn: sends as much as the socket takes, at most TCP_TURN_BYTES and *budget, and takes that
+ * from *budget. Returns false if the connection has failed. */
+static bool answers_send(struct answers *answers, int fd, size_t *budget)
+{
+    struct iovec parts[TCP_MAX_PARTS];
+    size_t limit = *budget < TCP_TURN_BYTES ? *budget : TCP_TURN_BYTES;
+    struct msghdr message = {.msg_iov = parts};
+    message.msg_iovlen = (size_t)next_parts(answers, limit, parts);
+    if (message.msg_iovlen == 0)
+        return true;
+    ssize_t got = sendmsg(fd, &message, MSG_NOSIGNAL);
+    if (got < 0)
+        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    *budget -= (size_t)got < *budget ? (size_t)got : *budget;
+    sent(answers, (size_t)got);
+    return true;
+}
 
 /* -- the end of a connection -- */
 
@@ -62,7 +148,7 @@ static void client_close(struct tcp_lane *lane, struct tcp_client *client)
     client->admission = NULL;
 }
 
-/* One line a second at most, whatever comes. */
+/* Counts a refusal, and logs at most one line a second. */
 static void turn_away(struct tcp_lane *lane, const struct tcp_at *from, enum kv_refusal refusal)
 {
     struct tcp_owner *owner = lane->owner;
@@ -87,16 +173,7 @@ static void client_refuse(struct tcp_lane *lane, struct tcp_client *client, enum
     client_close(lane, client);
 }
 
-/* -- what readers say -- */
-
-/* The same time for every secret. */
-static bool secrets_equal(const uint8_t *a, const uint8_t *b)
-{
-    volatile uint8_t difference = 0;
-    for (size_t i = 0; i < KV_SECRET_BYTES; i++)
-        difference |= (uint8_t)(a[i] ^ b[i]);
-    return difference == 0;
-}
+/* -- frames of readers -- */
 
 static struct admission *admission_find(struct tcp_owner *owner, uint64_t id)
 {
@@ -106,7 +183,7 @@ static struct admission *admission_find(struct tcp_owner *owner, uint64_t id)
     return NULL;
 }
 
-/* Sent at once or not at all: nothing was sent before it, so there is room. */
+/* Sends at once or not at all. Nothing was sent before, so there is room. */
 static void send_verdict(const struct tcp_client *client, enum kv_verdict verdict)
 {
     struct kv_frame welcome = {.kind = KV_FRAME_WELCOME, .welcome.verdict = verdict};
@@ -117,18 +194,21 @@ static void send_verdict(const struct tcp_client *client, enum kv_verdict verdic
 
 static void on_hello(struct tcp_lane *lane, struct tcp_client *client, const struct kv_frame *hello)
 {
-    static const uint8_t nobody[KV_SECRET_BYTES];
+    static const uint8_t none[KV_SECRET_BYTES];
     struct tcp_owner *owner = lane->owner;
     struct admission *admission = admission_find(owner, hello->hello.admission);
-    bool equal = secrets_equal(hello->hello.secret, admission ? admission->secret : nobody);
-    if (!admission || !equal) {
+    const uint8_t *secret = admission ? admission->secret : none;
+    volatile uint8_t difference = 0; /* the comparison takes the same time for every secret */
+    for (size_t i = 0; i < KV_SECRET_BYTES; i++)
+        difference |= (uint8_t)(hello->hello.secret[i] ^ secret[i]);
+    if (!admission || difference) {
         send_verdict(client, KV_NOT_ADMITTED);
         client_refuse(lane, client, KV_REFUSED_SECRET);
         return;
     }
     FAILPOINT("transport.hello");
-    /* The reader has given the earlier one up, and pairs again; which of them is heard first is
-     * chance. */
+    /* The reader has given up the earlier connection, and pairs again. Either of the two may be
+     * heard first. */
     bool given_up = admission->client && admission->client->number > client->number;
     if (admission->client)
         client_close(lane, given_up ? client : admission->client);
@@ -142,29 +222,7 @@ static void on_hello(struct tcp_lane *lane, struct tcp_client *client, const str
         .kind = KV_FRAME_WELCOME,
         .welcome = {KV_ADMITTED, owner->pool_id, lane->transport->pool_bytes},
     };
-    tcp_answers_put(&client->answers, &welcome, NULL, 0);
-}
-
-static void on_ask(struct tcp_lane *lane, struct tcp_client *client, const struct kv_frame *ask)
-{
-    if (!lane->serves || client->answers.count == KV_FRAME_WINDOW) {
-        client_refuse(lane, client, KV_REFUSED_MISUSE);
-        return;
-    }
-    struct kv_frame head = {.kind = KV_FRAME_ANSWER, .answer = {ask->ask.number, ask->ask.bytes}};
-    tcp_answers_put(&client->answers, &head, lane->transport->pool + ask->ask.offset,
-                    ask->ask.bytes);
-}
-
-static void on_bad_frame(struct tcp_lane *lane, struct tcp_client *client)
-{
-    enum kv_frame_fault fault = client->frames.bad;
-    if (fault == KV_FRAME_OTHER_VERSION)
-        send_verdict(client, KV_OTHER_VERSION);
-    client_refuse(lane, client,
-                  fault == KV_FRAME_NOT_OURS        ? KV_REFUSED_NOISE
-                  : fault == KV_FRAME_OTHER_VERSION ? KV_REFUSED_VERSION
-                                                    : KV_REFUSED_MISUSE);
+    answers_put(&client->answers, &welcome, NULL, 0);
 }
 
 static void take_frames(struct tcp_lane *lane, struct tcp_client *client)
@@ -174,18 +232,30 @@ static void take_frames(struct tcp_lane *lane, struct tcp_client *client)
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return;
     if (got <= 0) {
-        client_close(lane, client); /* readers come and go */
+        client_close(lane, client); /* no error: readers come and go */
         return;
     }
     for (size_t at = 0, taken; at < (size_t)got && client->source.fd >= 0; at += taken) {
-        struct kv_frame frame;
-        if (kv_frames_take(&client->frames, in + at, (size_t)got - at, &taken, &frame)) {
-            if (frame.kind == KV_FRAME_HELLO)
-                on_hello(lane, client, &frame);
-            else
-                on_ask(lane, client, &frame);
-        } else if (client->frames.bad) {
-            on_bad_frame(lane, client);
+        struct kv_frame frame, head;
+        enum kv_frame_fault fault;
+        if (!kv_frames_take(&client->frames, in + at, (size_t)got - at, &taken, &frame)) {
+            fault = client->frames.bad;
+            if (fault == KV_FRAME_OTHER_VERSION)
+                send_verdict(client, KV_OTHER_VERSION);
+            if (fault)
+                client_refuse(lane, client,
+                              fault == KV_FRAME_NOT_OURS        ? KV_REFUSED_NOISE
+                              : fault == KV_FRAME_OTHER_VERSION ? KV_REFUSED_VERSION
+                                                                : KV_REFUSED_MISUSE);
+        } else if (frame.kind == KV_FRAME_HELLO) {
+            on_hello(lane, client, &frame);
+        } else if (!lane->serves || client->answers.count == KV_FRAME_WINDOW) {
+            client_refuse(lane, client, KV_REFUSED_MISUSE);
+        } else {
+            head = (struct kv_frame){.kind = KV_FRAME_ANSWER,
+                                     .answer = {frame.ask.number, frame.ask.bytes}};
+            answers_put(&client->answers, &head, lane->transport->pool + frame.ask.offset,
+                        frame.ask.bytes);
         }
     }
 }
@@ -195,17 +265,17 @@ void tcp_client_ready(struct tcp_lane *lane, struct tcp_source *source, uint32_t
 {
     struct tcp_client *client = (struct tcp_client *)source;
     if (source->fd < 0)
-        return; /* closed by an event before this one */
+        return; /* an earlier event closed it */
     if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
         take_frames(lane, client);
     if (source->fd < 0)
         return;
-    if (!tcp_answers_send(&client->answers, source->fd, budget) ||
+    if (!answers_send(&client->answers, source->fd, budget) ||
         !tcp_wait_for(lane, source, EPOLLIN | (client->answers.count > 0 ? EPOLLOUT : 0)))
         client_close(lane, client);
 }
 
-/* -- who comes -- */
+/* -- connections and admissions -- */
 
 static void client_add(struct tcp_lane *lane, int fd, const struct tcp_at *from)
 {
@@ -246,8 +316,9 @@ void tcp_owner_accept(struct tcp_lane *lane)
         if (errno == EAGAIN || errno == EWOULDBLOCK)
             return;
         if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
-            continue; /* that connection has gone again, or its network */
-        /* They wait in the backlog; the listener stays readable, so it must not be waited for. */
+            continue; /* the connection is gone again, or its network */
+        /* Connections wait in the backlog. The listener stays readable, so epoll must not wait for
+         * it. */
         turn_away(lane, &from, KV_REFUSED_RESOURCES);
         owner->retry_us = lane->transport->polled_us + ACCEPT_RETRY_US;
         (void)tcp_wait_for(lane, &owner->source, 0);
@@ -309,8 +380,8 @@ void tcp_owner_revoke(struct tcp_lane *lane, uint64_t id)
 
 /* -- open, close -- */
 
-/* What readers are told: the address that is listened on, or, where that is every address, the one
- * that others know. */
+/* Sets the address that readers get: the one that is listened on, or, if that is every address, the
+ * advertised one. */
 static enum status set_address(const struct kv_transport_config *config, const struct tcp_at *at,
                                struct kv_address *address, struct error *err)
 {
@@ -319,8 +390,8 @@ static enum status set_address(const struct kv_transport_config *config, const s
         return STATUS_OK;
     if (!config->advertise || !*config->advertise)
         return error_set(err, STATUS_INVALID,
-                         "the KV lane would listen on every address: say which one readers are "
-                         "told, or give one to listen on");
+                         "the KV lane would listen on every address: give the one that readers "
+                         "get, or one to listen on");
     struct tcp_at told;
     uint16_t port = address->port;
     TRY(tcp_at_resolve(config->advertise, at, &told, err));

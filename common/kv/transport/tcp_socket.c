@@ -1,4 +1,4 @@
-/* Sockets of the tcp lane: where they listen, and how they are set up. */
+/* Sockets of the tcp lane: their addresses, and their options. */
 #include "common/base/str.h"
 #include "common/kv/transport/tcp.h"
 
@@ -13,18 +13,18 @@
 #include <unistd.h>
 
 #define BACKLOG 256
-/* A peer whose host vanished: its connection is given up after about that long, with bytes in
- * flight or without. Reads have deadlines of their own; this frees the place. */
+/* After about this time the connection of a vanished host is given up, with bytes in flight or
+ * without. Reads have deadlines of their own; this frees the place. */
 #define KEEPALIVE_IDLE_S     5
 #define KEEPALIVE_INTERVAL_S 3
 #define KEEPALIVE_PROBES     3
 #define UNACKED_LIMIT_MS     20000
-/* What waits between two processes of one host: so much that both always have something to do, so
- * little that it is still in the caches when the reader copies it. The kernel would let megabytes
+/* Bytes that wait between two processes of one host. They are enough to keep both busy, and few
+ * enough to be still in the caches when the reader copies them. The kernel would let megabytes
  * wait; measured, that is slower by half. */
 #define SAME_HOST_QUEUE_BYTES (512 << 10)
 
-/* -- where -- */
+/* -- addresses -- */
 
 static void set_port(struct tcp_at *at, uint16_t port)
 {
@@ -49,7 +49,7 @@ static bool parse_ip(const char *text, struct tcp_at *at)
     return at->bytes > 0;
 }
 
-/* The device's first IPv4 address, else its first IPv6 address that is not link-local. */
+/* Finds the device's first IPv4 address, otherwise its first IPv6 address that isn't link-local. */
 static bool device_address(const char *device, struct tcp_at *at)
 {
     struct ifaddrs *list;
@@ -74,7 +74,7 @@ static bool device_address(const char *device, struct tcp_at *at)
     return best > 0;
 }
 
-/* Cuts HOST[:PORT] or [HOST][:PORT] in two; a HOST with several colons and no brackets is an IPv6
+/* Cuts HOST[:PORT] or [HOST][:PORT] in two. A HOST with several colons and no brackets is an IPv6
  * address. */
 static bool split(char *text, const char **host, uint64_t *port)
 {
@@ -104,7 +104,7 @@ enum status tcp_at_parse(const char *listen, struct tcp_at *at, struct error *er
     uint64_t port;
     if (!str_copy(copy, sizeof copy, listen) || !split(copy, &host, &port))
         return error_set(err, STATUS_INVALID,
-                         "'%s' is not where the tcp lane can listen: give a network device or a "
+                         "the tcp lane can't listen at '%s': give a network device or a "
                          "numeric address, with :PORT if the port must be fixed",
                          listen);
     if (!parse_ip(host, at) && !device_address(host, at))
@@ -148,7 +148,7 @@ bool tcp_at_is_any(const struct tcp_at *at)
 enum status tcp_at_resolve(const char *host, const struct tcp_at *listening, struct tcp_at *at,
                            struct error *err)
 {
-    /* [::] takes IPv4, too. */
+    /* A socket on [::] takes IPv4, too. */
     int family = listening->address.ss_family == AF_INET ? AF_INET : AF_UNSPEC;
     struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_STREAM}, *list;
     int got = getaddrinfo(host, NULL, &hints, &list);
@@ -197,9 +197,9 @@ bool tcp_at_from_address(const struct kv_address *address, struct tcp_at *at)
 
 void tcp_set_options(int fd)
 {
-    /* None of them is needed for the bytes to be right, so none that is refused is an error.
-     * Buffers are left to the kernel, which sizes them by what the network takes: up to
-     * net.ipv4.tcp_rmem and tcp_wmem, above what SO_RCVBUF may ask for. */
+    /* The bytes are right without any of these, so a refused option is no error. The kernel sizes
+     * the buffers by the network's speed, up to net.ipv4.tcp_rmem and tcp_wmem, which is more than
+     * SO_RCVBUF may ask for. */
     const struct {
         int level, name, value;
     } options[] = {
@@ -215,19 +215,16 @@ void tcp_set_options(int fd)
                          sizeof options[i].value);
 }
 
-static bool same_host(const struct tcp_at *a, const struct tcp_at *b)
-{
-    struct kv_address x, y;
-    tcp_at_to_address(a, &x);
-    tcp_at_to_address(b, &y);
-    return x.ip_version == y.ip_version && memcmp(x.ip, y.ip, sizeof x.ip) == 0;
-}
-
 void tcp_limit_queue(int fd, const struct tcp_at *from)
 {
     struct tcp_at own = {.bytes = sizeof own.address};
     int bytes = SAME_HOST_QUEUE_BYTES;
-    if (getsockname(fd, (struct sockaddr *)&own.address, &own.bytes) == 0 && same_host(&own, from))
+    if (getsockname(fd, (struct sockaddr *)&own.address, &own.bytes) != 0)
+        return;
+    struct kv_address here, there;
+    tcp_at_to_address(&own, &here);
+    tcp_at_to_address(from, &there);
+    if (here.ip_version == there.ip_version && memcmp(here.ip, there.ip, sizeof here.ip) == 0)
         (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
@@ -239,8 +236,7 @@ enum status tcp_listen(struct tcp_at *at, int *out, struct error *err)
     int fd = socket(at->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return error_set(err, STATUS_IO, "no socket for the tcp lane: %s", strerror(errno));
-    /* A worker that is started again finds its port while connections of its predecessor still
-     * fade. */
+    /* A worker that is started again gets its port while connections of its predecessor fade. */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(fd, (const struct sockaddr *)&at->address, at->bytes) != 0 ||
         listen(fd, BACKLOG) != 0) {

@@ -1,7 +1,8 @@
-/* Internal to this folder: what kv_transport.c keeps for every transport, and the table of
- * operations that each transport fills in. kv_transport.c checks, counts, queues events, keeps
- * deadlines and the life of a peer; a transport only opens, pairs, moves and closes. A transport
- * embeds struct kv_transport and struct kv_peer as the first member of its own. */
+/* Internal to this folder: the parts that kv_transport.c keeps for every transport, and the table
+ * of operations that each transport fills in. kv_transport.c checks, counts, queues events, keeps
+ * deadlines and the life of a peer, and copies from mapped pools. A transport only opens, pairs,
+ * moves and closes. It embeds struct kv_transport and struct kv_peer as the first members of its
+ * own structs. */
 #ifndef BATON_KV_TRANSPORT_TRANSPORT_OPS_H
 #define BATON_KV_TRANSPORT_TRANSPORT_OPS_H
 
@@ -22,14 +23,14 @@ struct kv_read {
     TAILQ_ENTRY(kv_read) link; /* in peer->reads, then in transport->ended */
     struct kv_peer *peer;
     uint64_t cookie, deadline_us, bytes;
-    enum kv_failure failure; /* why it ends, if not well: decided before it has ended */
+    enum kv_failure failure; /* why it fails; decided before it has ended */
     const char *reason;
     uint32_t parts;      /* handed to the library and not back yet: their memory is landing */
     size_t next_run;     /* first run that was not started */
-    uint64_t next_bytes; /* of that run: already copied (mapped peers only) */
-    uint64_t index;      /* of all reads of the transport: what its fault is drawn for */
-    uint64_t
-        held_us;    /* its bytes have landed, but a fault holds it back until then; 0: none does */
+    uint64_t next_bytes; /* bytes of that run that were copied (mapped peers only) */
+    uint64_t index;      /* its number among all reads of the transport; draws its fault */
+    /* its bytes have landed, but a fault holds it back until then; 0: none does */
+    uint64_t held_us;
     bool reordered; /* held until another read ends, too */
     bool repeated;  /* moves for the second time */
     size_t run_count;
@@ -41,7 +42,7 @@ struct kv_peer {
     TAILQ_ENTRY(kv_peer) link;
     struct kv_transport *transport;
     enum kv_peer_state state;
-    bool welcomed; /* set by the transport: the owner has admitted us; no byte moves before */
+    bool welcomed; /* set by the transport: the owner has admitted it; no byte moves before */
     enum kv_failure failed; /* set by the transport when it saw the peer fail; poll closes it */
     const char *failed_reason;
     enum kv_failure failure; /* from CLOSED on: why */
@@ -49,10 +50,10 @@ struct kv_peer {
     const char *lane;
     uint64_t pool_bytes;
     bool unstarted; /* a read came since ops->start */
-    const uint8_t
-        *mapped; /* its pool in our address space: poll copies from it; NULL: ops->start moves */
+    /* its pool in our address space: poll copies from it; NULL: ops->start moves */
+    const uint8_t *mapped;
     struct kv_reads reads; /* in flight, in the order they were asked for */
-    uint32_t events_due;   /* of its reads that have ended */
+    uint32_t events_due;   /* reads that have ended; their events were not taken yet */
 };
 TAILQ_HEAD(kv_peers, kv_peer);
 
@@ -60,13 +61,13 @@ struct kv_transport_ops {
     enum status (*open)(const struct kv_transport_config *config, struct kv_transport **transport,
                         struct error *err);
     void (*close)(struct kv_transport *transport); /* frees it; it has no peers any more */
-    /* Makes a copy of the transport's address good for one reader. NULL: it is good for all, and
-     * nothing is to be revoked. */
+    /* Makes a copy of the transport's address good for one reader. NULL: the address is good for
+     * all, and nothing is to be revoked. */
     enum status (*admit)(struct kv_transport *transport, struct kv_address *address,
                          struct error *err);
     void (*revoke)(struct kv_transport *transport, uint64_t admission);
-    /* Allocates and fills everything of a peer but what kv_transport.c keeps. `address` was checked
-     * but for what only the library can judge. */
+    /* Allocates a peer and fills everything that kv_transport.c doesn't keep. `address` was
+     * checked, except for parts that only the library can judge. */
     enum status (*pair)(struct kv_transport *transport, const struct kv_address *address,
                         struct kv_peer **peer, struct error *err);
     void (*progress)(struct kv_transport *transport);
@@ -84,8 +85,8 @@ struct kv_transport {
     const struct kv_transport_ops *ops;
     uint8_t *pool;
     uint64_t pool_bytes;
-    struct kv_address self; /* but for what admit adds */
-    uint64_t timer_us; /* set by progress: it wants to be called then, though nothing wakes us */
+    struct kv_address self; /* without the parts that admit adds */
+    uint64_t timer_us;      /* set by progress: call it then, even if nothing wakes us */
     /* From here on kv_transport.c's own. */
     uint32_t max_reads, read_count; /* a read counts until its event was taken */
     uint32_t peer_count;
@@ -96,10 +97,10 @@ struct kv_transport {
     struct kv_faults *faults; /* NULL: none are injected */
 };
 
-/* For transports that move by themselves: one part of the read came back. Ends the read with its
- * last part. `reason` is static text, or NULL for what the failure means in general. */
+/* For transports that move by themselves: one part of the read came back. The last part ends the
+ * read. `reason` is static text; NULL: the failure's general text. */
 void kv_read_part_done(struct kv_read *read, enum kv_failure failure, const char *reason);
-/* The transport saw the peer fail (kept: the first reason). Poll then closes it. */
+/* The transport saw the peer fail. Poll then closes it. The first failure is kept. */
 void kv_peer_fail(struct kv_peer *peer, enum kv_failure failure, const char *reason);
 
 #endif

@@ -6,21 +6,27 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucp/api/ucp.h>
+#include <ucs/config/global_opts.h>
+#include <ucs/debug/debug.h>
+#include <ucs/debug/log_def.h>
 #include <unistd.h>
 
+#define MESSAGE_BYTES      512
 #define MAX_PROGRESS_TURNS 32
-/* The forced close of an endpoint that never sent: local work, a handful of turns. */
+/* Turns for the forced close of an endpoint that never sent: local work, a handful. */
 #define MAX_CLOSE_TURNS 10000
 
 #ifdef __SANITIZE_ADDRESS__
-/* An endpoint to a peer that has just died is not made, and libuct forgets the few hundred bytes of
- * its hash of segments. The quick unwinder sees no further than ucs_malloc, for UCX keeps no frame
- * pointers. What we hold of UCX, a context or a worker, comes of ucs_calloc, and is still looked
- * for. */
+/* An endpoint to a peer that has just died is not made, and libuct leaks the few hundred bytes of
+ * its hash of segments. The quick unwinder sees no further than ucs_malloc, because UCX keeps no
+ * frame pointers. Our own contexts and workers come from ucs_calloc, and are still checked. */
 const char *__lsan_default_suppressions(void);
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void)
 {
@@ -44,12 +50,109 @@ struct ucx_mapping {
     ucp_rkey_h rkey;
 };
 
+/* -- how UCX is set up -- */
+
+/* UCX would write to standard output. Its errors are peers that died, which the transport reports:
+ * here they are warnings. */
+static ucs_log_func_rc_t log_ucx(const char *file, unsigned line, const char *function,
+                                 ucs_log_level_t level, const ucs_log_component_config_t *component,
+                                 const char *format, va_list args)
+{
+    (void)function;
+    (void)component;
+    if (level > UCS_LOG_LEVEL_WARN)
+        return UCS_LOG_FUNC_RC_STOP;
+    char message[MESSAGE_BYTES], quoted[2 * MESSAGE_BYTES];
+    vsnprintf(message, sizeof message, format, args);
+    log_write(level == UCS_LOG_LEVEL_FATAL ? LOG_ERROR : LOG_WARN, "ucx", "msg=%s at=%s:%u",
+              log_quote(message, quoted, sizeof quoted), file, line);
+    return UCS_LOG_FUNC_RC_STOP;
+}
+
+static ucs_log_func_rc_t drop_message(const char *file, unsigned line, const char *function,
+                                      ucs_log_level_t level,
+                                      const ucs_log_component_config_t *component,
+                                      const char *format, va_list args)
+{
+    (void)file, (void)line, (void)function, (void)level, (void)component, (void)format, (void)args;
+    return UCS_LOG_FUNC_RC_STOP;
+}
+
+/* Process-wide: takes UCX's crash handlers out and brings its messages into our log. While UCX is
+ * loaded it patches mmap, munmap and madvise. Only the environment can stop that: UCX_MEM_EVENTS=n,
+ * before the program starts. */
+static void process_init(void)
+{
+    /* A crash must end the process with its core, not in UCX's own handler. The sanitizers need
+     * theirs, too. UCX 1.22 has no handlers at first, and would warn. */
+    static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
+    ucs_log_push_handler(drop_message);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        ucs_debug_disable_signal(signals[i]);
+    ucs_log_pop_handler();
+    ucs_log_push_handler(log_ucx);
+    ucs_global_opts_set_value("WARN_UNUSED_ENV_VARS", "n");
+}
+
+static enum status status_of(ucs_status_t status)
+{
+    switch (status) {
+    case UCS_OK: return STATUS_OK;
+    case UCS_ERR_NO_MEMORY:
+    case UCS_ERR_NO_RESOURCE:
+    case UCS_ERR_EXCEEDS_LIMIT: return STATUS_LIMIT;
+    case UCS_ERR_INVALID_PARAM:
+    case UCS_ERR_INVALID_ADDR:
+    case UCS_ERR_OUT_OF_RANGE: return STATUS_INVALID;
+    case UCS_ERR_CANCELED: return STATUS_CANCELLED;
+    case UCS_ERR_UNSUPPORTED:
+    case UCS_ERR_NOT_IMPLEMENTED: return STATUS_UNSUPPORTED;
+    case UCS_ERR_IO_ERROR:
+    case UCS_ERR_NO_DEVICE: return STATUS_IO;
+    default:
+        return STATUS_UNAVAILABLE; /* unreachable, reset, endpoint timeout, not connected, ... */
+    }
+}
+
+/* Returns the options of a context with shared memory alone; release with ucp_config_release. */
+static enum status config_create(ucp_config_t **out, struct error *err)
+{
+    static const struct {
+        const char *name, *value;
+    } settings[] = {
+        {"TLS", "posix,sysv,self"},
+        /* Memory that a peer can map. A sysv segment loses its name as soon as it is made. A posix
+         * file does so once UCX has filled it: a process that is killed before leaves a whole pool
+         * in /dev/shm for good. */
+        {"ALLOC_PRIO", "md:sysv,md:posix"},
+        {"KEEPALIVE_INTERVAL", "inf"}, /* the pairing's socket reports a death at once */
+        /* Without it UCX doesn't use shared memory for endpoints that can be closed by force. */
+        {"MM_ERROR_HANDLING", "y"},
+    };
+    ucp_config_t *options;
+    ucs_status_t got = ucp_config_read(NULL, NULL, &options);
+    if (got != UCS_OK)
+        return error_set(err, status_of(got),
+                         "UCX refuses its options: %s (is a UCX_... variable set?)",
+                         ucs_status_string(got));
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        got = ucp_config_modify(options, settings[i].name, settings[i].value);
+        if (got == UCS_OK)
+            continue;
+        ucp_config_release(options);
+        return error_set(err, status_of(got), "UCX %s refuses %s=%s: %s", ucp_get_version_string(),
+                         settings[i].name, settings[i].value, ucs_status_string(got));
+    }
+    *out = options;
+    return STATUS_OK;
+}
+
 /* -- the own pool -- */
 
 static enum status context_create(struct ucx_pool *pool, struct error *err)
 {
     ucp_config_t *options;
-    TRY(ucx_config_create(&options, err));
+    TRY(config_create(&options, err));
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES,
         .features = UCP_FEATURE_RMA,
@@ -57,17 +160,16 @@ static enum status context_create(struct ucx_pool *pool, struct error *err)
     ucs_status_t got = ucp_init(&params, options, &pool->context);
     ucp_config_release(options);
     if (got != UCS_OK)
-        return error_set(err, ucx_status(got), "UCX %s can't use shared memory: %s",
+        return error_set(err, status_of(got), "UCX %s can't use shared memory: %s",
                          ucp_get_version_string(), ucs_status_string(got));
-    /* Serialized, not single: set-up may run on another thread than the one that polls
-     * afterwards. */
+    /* Serialized, not single: set-up may run on another thread than the polls. */
     ucp_worker_params_t worker = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
         .thread_mode = UCS_THREAD_MODE_SERIALIZED,
     };
     got = ucp_worker_create(pool->context, &worker, &pool->worker);
     return got == UCS_OK ? STATUS_OK
-                         : error_set(err, ucx_status(got), "UCX can't create a worker: %s",
+                         : error_set(err, status_of(got), "UCX can't create a worker: %s",
                                      ucs_status_string(got));
 }
 
@@ -84,7 +186,7 @@ static enum status memory_create(struct ucx_pool *pool, size_t bytes, struct err
                            : ucp_mem_map(pool->context, &params, &pool->memory);
     if (got != UCS_OK)
         return error_set(
-            err, ucx_status(got),
+            err, status_of(got),
             "a KV pool of %zu bytes can't be allocated in shared memory: %s (how large "
             "are /dev/shm and kernel.shmmax?)",
             bytes, ucs_status_string(got));
@@ -95,8 +197,9 @@ static enum status memory_create(struct ucx_pool *pool, size_t bytes, struct err
                          ucs_status_string(got));
     pool->start = attr.address;
     pool->bytes = bytes;
-    madvise(attr.address, attr.length, MADV_HUGEPAGE); /* only faster: may be refused */
-    /* Now, rather than page by page while requests wait for it (EINVAL: a kernel before 5.14). */
+    madvise(attr.address, attr.length, MADV_HUGEPAGE); /* only for speed: may be refused */
+    /* Allocates the pages now, and not one by one while requests wait for them. EINVAL: a kernel
+     * before 5.14. */
     if (madvise(attr.address, attr.length, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
         return error_set(err, STATUS_LIMIT, "there is no memory for a KV pool of %zu bytes: %s",
                          bytes, strerror(errno));
@@ -108,10 +211,10 @@ static enum status description_create(struct ucx_pool *pool, struct error *err)
     ucs_status_t got =
         ucp_worker_get_address(pool->worker, &pool->worker_address, &pool->worker_bytes);
     if (got != UCS_OK)
-        return error_set(err, ucx_status(got), "UCX gives no address: %s", ucs_status_string(got));
+        return error_set(err, status_of(got), "UCX gives no address: %s", ucs_status_string(got));
     got = ucp_rkey_pack(pool->context, pool->memory, &pool->rkey, &pool->rkey_bytes);
     if (got != UCS_OK)
-        return error_set(err, ucx_status(got), "UCX gives no key of the KV pool: %s",
+        return error_set(err, status_of(got), "UCX gives no key of the KV pool: %s",
                          ucs_status_string(got));
     if (pool->worker_bytes > UINT16_MAX || pool->rkey_bytes > UINT16_MAX)
         return error_set(err, STATUS_LIMIT,
@@ -122,7 +225,8 @@ static enum status description_create(struct ucx_pool *pool, struct error *err)
 
 enum status ucx_pool_create(size_t bytes, struct ucx_pool **out, struct error *err)
 {
-    ucx_process_init();
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, process_init);
     struct ucx_pool *pool = calloc(1, sizeof *pool);
     if (!pool)
         return error_set(err, STATUS_LIMIT, "no memory for a transport");
@@ -191,8 +295,8 @@ struct kv_life_word *ucx_pool_signs(const struct ucx_pool *pool)
 
 /* -- a peer's pool -- */
 
-/* The length is the peer's word, and what lies behind the mapping is ours: only the kernel knows
- * how long it is. */
+/* Returns true if [from, end) lies in one shared mapping. The length is the peer's word, and memory
+ * behind the mapping is ours: only the kernel knows where the mapping ends. */
 static bool is_one_shared_mapping(uintptr_t from, uintptr_t end)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -209,14 +313,14 @@ static bool is_one_shared_mapping(uintptr_t from, uintptr_t end)
     return found;
 }
 
-/* NULL: it can't be mapped here. */
+/* Returns the peer's pool, mapped read-only, or NULL if it can't be mapped here. */
 static const uint8_t *map_start(const struct ucx_pool *pool, ucp_rkey_h rkey,
                                 const struct kv_address *address)
 {
     void *start;
     if (ucp_rkey_ptr(rkey, address->base, &start) != UCS_OK)
         return NULL;
-    if (start == pool->start) /* a pairing with the own pool */
+    if (start == pool->start) /* the pairing is with the own pool */
         return address->pool_bytes <= pool->bytes ? start : NULL;
     uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = (uintptr_t)start & ~(page_bytes - 1);
@@ -230,12 +334,12 @@ static const uint8_t *map_start(const struct ucx_pool *pool, ucp_rkey_h rkey,
 static ucs_status_t mapping_create(struct ucx_pool *pool, const struct kv_address *address,
                                    struct ucx_mapping *mapping, const uint8_t **start)
 {
-    /* UCX reads both without being told their lengths: aligned, and with room behind. */
+    /* UCX takes both without a length: they are aligned, and zeros follow. */
     uint64_t copy[2 * KV_TRANSPORT_MAX_ADDRESS_BYTES / sizeof(uint64_t)] = {0};
     memcpy(copy, address->worker, address->worker_bytes);
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
-        .err_mode = UCP_ERR_HANDLING_MODE_PEER, /* which the forced close takes */
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER, /* the forced close needs it */
         .address = (const ucp_address_t *)copy,
     };
     ucs_status_t got = ucp_ep_create(pool->worker, &params, &mapping->endpoint);

@@ -177,37 +177,29 @@ static enum status move_blocks(struct engine *engine, enum engine_move kind,
     return STATUS_OK;
 }
 
-static enum status run_moves(struct engine *engine, const struct step_plan *plan, uint64_t *swap_us,
-                             struct error *err)
-{
-    *swap_us = 0;
-    if (plan->copy_count) {
-        TRY(move_blocks(engine, ENGINE_COPY, plan->copies, plan->copy_count, err));
-        TRY(engine_moves_done(engine, err)); /* so that swap_us leaves out the copies */
-    }
-    if (plan->swap_out_count + plan->swap_in_count == 0)
-        return STATUS_OK;
-    uint64_t begun_us = clock_now_us();
-    TRY(move_blocks(engine, ENGINE_SWAP_OUT, plan->swap_outs, plan->swap_out_count, err));
-    TRY(move_blocks(engine, ENGINE_SWAP_IN, plan->swap_ins, plan->swap_in_count, err));
-    TRY(engine_moves_done(engine, err));
-    *swap_us = clock_now_us() - begun_us;
-    return STATUS_OK;
-}
-
 static void count_engine_time(struct step_run *run, uint64_t begun_ns)
 {
     atomic_fetch_add(&run->load->time_ns[STEP_IN_ENGINE], clock_now_ns() - begun_ns);
 }
 
-/* Returns false if the moves failed: no rows may be computed, and no sequence of the plan goes on.
- */
-static bool carry_out_moves(struct step_run *run, const struct step_plan *plan, uint64_t *swap_us)
+/* Returns false if a move failed: no rows may be computed, and no sequence of the plan goes on.
+ * swap_us: the time of the moves. */
+static bool run_moves(struct step_run *run, const struct step_plan *plan, uint64_t *swap_us)
 {
+    *swap_us = 0;
+    if (plan->swap_out_count + plan->swap_in_count == 0)
+        return true;
     struct error err;
     uint64_t begun_ns = clock_now_ns();
-    enum status status = run_moves(run->engine, plan, swap_us, &err);
+    enum status status =
+        move_blocks(run->engine, ENGINE_SWAP_OUT, plan->swap_outs, plan->swap_out_count, &err);
+    if (status == STATUS_OK)
+        status =
+            move_blocks(run->engine, ENGINE_SWAP_IN, plan->swap_ins, plan->swap_in_count, &err);
+    if (status == STATUS_OK)
+        status = engine_moves_done(run->engine, &err);
     count_engine_time(run, begun_ns);
+    *swap_us = (clock_now_ns() - begun_ns) / 1000;
     if (status == STATUS_OK)
         return true;
     distrust(run, status);
@@ -250,7 +242,7 @@ bool step_run_prepare(struct step_run *run)
 void step_run_plan(struct step_run *run, const struct step_plan *plan)
 {
     uint64_t swap_us;
-    if (!carry_out_moves(run, plan, &swap_us))
+    if (!run_moves(run, plan, &swap_us))
         return;
     bool prompt_rows = false;
     uint32_t scored = 0;

@@ -28,9 +28,9 @@ struct step_run { /* everything is borrowed */
 bool step_run_prepare(struct step_run *run);
 /* Returns true if the plan has rows to compute or blocks to move. */
 bool step_plan_works(const struct step_plan *plan);
-/* Moves blocks in the order copies, swap-outs, swap-ins (one list may fill what an earlier one
- * freed), then computes the rows. If a move fails, no sequence of the plan goes on: saved blocks
- * may be lost, and blocks to be filled may be empty. */
+/* Swaps blocks out, then in (swap-ins may fill what swap-outs freed), then computes the rows. If a
+ * move fails, no sequence of the plan goes on: saved blocks may be lost, and blocks to be filled
+ * may be empty. */
 void step_run_plan(struct step_run *run, const struct step_plan *plan);
 /* Removes the sequence from the schedule, and its constraint. */
 void step_run_remove(struct step_run *run, struct sequence *sequence);

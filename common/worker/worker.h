@@ -68,7 +68,7 @@ struct counter *worker_metrics_lane(const struct worker_metrics *m, const char *
 
 /* Reports the prefix cache's events to the router, one batch at a time. The next batch is read when
  * the last one has left, so with a slow router the events wait in the cache's own ring, where too
- * many become one new listing (prefix_events.h). A new session begins with a listing. */
+ * many become one new listing (prefix_cache.h). A new session begins with a listing. */
 struct cache_report { /* zero at start */
     uint64_t stream;  /* session.streams of the stream that it reports to; 0: none yet */
     uint64_t seen;    /* step_load.prefix_changes before the last read */
@@ -95,7 +95,7 @@ struct worker {
     struct worker_metrics metrics;
     const struct worker_role_ops *ops;
     void *role;
-    void *peer_role;            /* `role` of the streams of ops->peer_kind; set by ops->create */
+    void *peer_role;            /* the `role` of ops->peer_kind streams; set by ops->create */
     _Atomic bool draining;      /* main thread -> transfer thread */
     atomic_uint busy;           /* transfer thread -> main thread: requests under way */
     _Atomic bool session_is_up; /* transfer thread -> HTTP thread */

@@ -14,7 +14,6 @@ enum worker_state {
     WORKER_UP,
     WORKER_LEAVING, /* no longer a member; its stream is being closed */
 };
-const char *worker_state_name(enum worker_state state);
 
 struct worker_load { /* the worker's report; before the first one all is 0, and all blocks free */
     uint32_t queued_requests, running, blocks_free, blocks_cached, blocks_pinned, blocks_landing;

@@ -177,6 +177,6 @@ void openai_refused(void *context, struct http_exchange *exchange,
                        : refusal->status == 503 ? "overloaded_error"
                        : refusal->status >= 500 ? "server_error"
                                                 : "invalid_request_error";
-    openai_error_json_of(&reply->body, type, refusal->code, refusal->why.text);
+    openai_error_json_of(&reply->body, type, refusal->code, NULL, refusal->why.text);
     str_add(&reply->body, "\n");
 }

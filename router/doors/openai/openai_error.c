@@ -66,8 +66,8 @@ static void add_member(struct str *out, const char *key, const char *value)
         str_add(out, "null");
 }
 
-static void write_error(struct str *out, const char *type, const char *code, const char *param,
-                        const char *sentence)
+void openai_error_json_of(struct str *out, const char *type, const char *code, const char *param,
+                          const char *sentence)
 {
     str_add(out, "{\"error\":{\"message\":");
     json_quote(out, sentence, strlen(sentence));
@@ -79,12 +79,7 @@ static void write_error(struct str *out, const char *type, const char *code, con
 
 void openai_error_json(struct str *out, enum reason reason, const char *param, const char *sentence)
 {
-    write_error(out, openai_status_of(reason).type, reason_name(reason), param, sentence);
-}
-
-void openai_error_json_of(struct str *out, const char *type, const char *code, const char *sentence)
-{
-    write_error(out, type, code, NULL, sentence);
+    openai_error_json_of(out, openai_status_of(reason).type, reason_name(reason), param, sentence);
 }
 
 bool openai_refuse(struct openai_refusal *refusal, enum reason reason, const char *param,

@@ -36,9 +36,9 @@ struct openai_status openai_status_after(enum reason reason, uint32_t retry_afte
 /* Appends {"error":{...}}. `param` may be "" or NULL. `sentence` is bounded, and never cut. */
 void openai_error_json(struct str *out, enum reason reason, const char *param,
                        const char *sentence);
-/* The same without a `param`, for an error that has no reason in reasons.h: an unknown path, a
- * method that the path doesn't take, an unreadable head. */
-void openai_error_json_of(struct str *out, const char *type, const char *code,
+/* The same for an error without a reason in reasons.h: an unknown path, a method that the path
+ * doesn't take, an unreadable head. */
+void openai_error_json_of(struct str *out, const char *type, const char *code, const char *param,
                           const char *sentence);
 
 /* Sets *refusal if it isn't set yet. Returns false, so that `return openai_refuse(...)` reads

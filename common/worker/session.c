@@ -64,10 +64,12 @@ static void on_hello(struct session *session, struct stream *stream,
     if (strcmp(hello->worker, info->name) || hello->worker_incarnation != info->incarnation) {
         /* The router means an earlier life, or another worker, at this address: the session that
          * there is stays. */
-        log_info_limited(MODULE, "peer=%s msg=\"a session for another worker, or an earlier life\"",
+        log_info_limited(MODULE,
+                         "peer=%s msg=\"refused a session for another worker, or for an earlier "
+                         "life of this one\"",
                          stream_peer(stream));
         stream_finish(stream, RPC_NOT_FOUND, "another_worker",
-                      "another worker, or another life of it, is here");
+                      "another worker, or another life of that worker, is here");
         return;
     }
     take_stream(session, stream);

@@ -20,7 +20,7 @@ struct session_handlers {
     void (*router_changed)(void *role);
 };
 
-/* Made by the role, before the server starts. It is the `role` of the Session method's
+/* Made before the server starts. It is the `role` of the Session method's
  * stream_service. */
 struct session {
     const struct worker_info *info; /* for Hello; complete before the first stream opens */

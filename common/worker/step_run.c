@@ -68,7 +68,7 @@ static void distrust(struct step_run *run, enum status status)
 {
     if (status != STATUS_INTERNAL)
         return;
-    log_warn_limited(MODULE, "msg=\"what was computed may be wrong: the prefix cache forgets it\"");
+    log_warn_limited(MODULE, "msg=\"earlier results may be wrong: the prefix cache forgets them\"");
     scheduler_distrust(run->scheduler);
 }
 

@@ -29,7 +29,8 @@ static enum status read_biases(const Baton__Worker__V1__Sampling *in, uint32_t v
                                struct sampling *out, struct error *err)
 {
     if (in->n_bias_ids > SAMPLING_MAX_BIASES || in->n_bias_ids != in->n_biases)
-        return error_set(err, STATUS_INVALID, "at most %d biases, one an id, got %zu ids and %zu",
+        return error_set(err, STATUS_INVALID,
+                         "at most %d biases, one for each id; got %zu ids and %zu biases",
                          SAMPLING_MAX_BIASES, in->n_bias_ids, in->n_biases);
     TRY(check_ids(in->bias_ids, in->n_bias_ids, vocab, err));
     if (!in->n_bias_ids)
@@ -91,8 +92,9 @@ static enum status read_constraint(const Baton__Worker__V1__Constraint *in,
         return STATUS_OK;
     size_t length = strlen(in->text);
     if ((uint32_t)in->kind >= CONSTRAINT_KINDS || length > CONSTRAINT_MAX_TEXT_BYTES)
-        return error_set(err, STATUS_INVALID, "a constraint of kind %d and %zu bytes",
-                         (int)in->kind, length);
+        return error_set(err, STATUS_INVALID,
+                         "a constraint of kind %d and %zu bytes can't be taken", (int)in->kind,
+                         length);
     *out = constraint_source_create((enum constraint_kind)in->kind, in->text, length);
     return *out ? STATUS_OK : error_set(err, STATUS_LIMIT, "out of memory for a constraint");
 }

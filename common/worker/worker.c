@@ -115,27 +115,6 @@ static void on_tick(void *context, uint64_t now_us)
         eventfd_write(worker->idle_fd, 1);
 }
 
-static void on_command(void *context, const Baton__Worker__V1__SessionDown *command)
-{
-    struct worker *worker = context;
-    worker->ops->session.command(worker->role, command);
-}
-
-static void on_session_lost(void *context)
-{
-    struct worker *worker = context;
-    worker->ops->session.lost(worker->role);
-}
-
-static void on_router_changed(void *context)
-{
-    struct worker *worker = context;
-    worker->ops->session.router_changed(worker->role);
-}
-
-static const struct session_handlers session_handlers = {on_command, on_session_lost,
-                                                         on_router_changed};
-
 static void on_session_changed(void *context, bool up)
 {
     struct worker_life *life = context;
@@ -264,12 +243,12 @@ static enum status worker_up(struct worker_life *life, struct error *err)
     TRY(worker_engine_info(worker, err));
     worker_metrics_describe(&worker->metrics, &worker->info);
     worker->session = (struct session){.info = &worker->info,
-                                       .handlers = &session_handlers,
-                                       .role = worker,
+                                       .handlers = &worker->ops->session,
                                        .up_changed = on_session_changed,
                                        .up_context = life};
     TRY(worker_engine_start(worker, err));
     TRY(worker->ops->create(worker, &worker->role, err));
+    worker->session.role = worker->role;
     TRY(start_http(life, err));
     TRY(start_server(life, err));
     struct registrar_config registrar = {.runtime = worker->runtime,

@@ -18,21 +18,20 @@
  * counts handoffs as they end. The step thread's numbers are read from its load when /metrics is
  * asked. --- */
 
-#define WORKER_CERTIFICATES 2 /* internal-tls, metrics-tls */
+#define WORKER_CERTIFICATES  2 /* internal-tls, metrics-tls */
+#define WORKER_LOAD_GAUGES   4 /* numbers of step_load: the tables are in worker_metrics.c */
+#define WORKER_LOAD_COUNTERS 11
 
 struct worker_metrics {
     struct metrics *metrics;
-    struct gauge *blocks[KV_BLOCK_STATES], *kv_usage, *waiting, *running, *session_up;
-    struct gauge *preempted, *swapped_blocks;
+    struct gauge *blocks[KV_BLOCK_STATES], *kv_usage, *session_up;
+    struct gauge *load_gauges[WORKER_LOAD_GAUGES];
+    struct counter *load_counters[WORKER_LOAD_COUNTERS];
     /* Watched certificates, and when each ends. */
     struct {
         struct certificates *certificates;
         struct gauge *ends;
     } expiries[WORKER_CERTIFICATES];
-    struct counter *prompt_rows, *decode_rows, *steps;
-    struct counter *step_us[STEP_TIMES];
-    struct counter *preemptions[STEP_PREEMPTIONS], *dropped_rows;
-    struct counter *prefix_asked, *prefix_hits, *prefix_evicted;
     struct counter *handoffs_ok, *handoffs_failed, *released;
     struct counter *bytes_shm, *bytes_tcp, *bytes_local;
     struct counter *stale_messages, *late_hellos;
@@ -41,10 +40,7 @@ struct worker_metrics {
     struct counter *connections_refused[KV_REFUSALS];
     /* Totals that the counters hold already: */
     struct kv_transport_counters seen_transport;
-    uint64_t seen_step_us[STEP_TIMES];
-    uint64_t seen_preemptions[STEP_PREEMPTIONS], seen_dropped_rows;
-    uint64_t seen_asked, seen_hits, seen_evicted;
-    uint64_t seen_prompt_rows, seen_decode_rows, seen_steps, seen_stale;
+    uint64_t seen_load[WORKER_LOAD_COUNTERS], seen_stale;
 };
 
 void worker_metrics_init(struct worker_metrics *m, enum worker_role role);

@@ -4,61 +4,84 @@
 #include "common/base/str.h"
 #include "common/net/crypto/certificates.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
+
+/* The numbers of step_load that are shown as they are. */
+struct load_row {
+    size_t offset; /* in struct step_load */
+    const char *name, *help, *labels;
+    uint64_t divisor; /* shown: the number / divisor */
+};
+
+#define AT(field)        offsetof(struct step_load, field)
+#define LABEL_OF_ROLE    "" /* stands for role="..." */
+#define PREEMPTIONS_HELP "Requests that gave their KV blocks up, by what happens to the blocks"
+#define STEP_TIME_HELP   "Time of the step thread while it had anything to do"
+
+static const struct load_row gauge_rows[] = {
+    {AT(waiting), "baton_num_requests_waiting", "Requests that wait for KV blocks", NULL, 1},
+    {AT(running), "baton_num_requests_running", "Requests that are computed", NULL, 1},
+    {AT(preempted), "baton_preempted_requests",
+     "Requests that gave their KV blocks up and wait to go on", NULL, 1},
+    {AT(swapped_blocks), "baton_swapped_kv_blocks",
+     "KV blocks of preempted requests in host memory", NULL, 1},
+};
+static const struct load_row counter_rows[] = {
+    {AT(prompt_rows), "baton_prompt_tokens_computed_total",
+     "Prompt rows that went through the model here", LABEL_OF_ROLE, 1},
+    {AT(decode_rows), "baton_decode_tokens_computed_total",
+     "Rows of generated tokens that went through the model here", LABEL_OF_ROLE, 1},
+    {AT(preemptions[STEP_SWAPPED]), "baton_preemptions_total", PREEMPTIONS_HELP, "kind=\"swap\"",
+     1},
+    {AT(preemptions[STEP_DROPPED]), "baton_preemptions_total", PREEMPTIONS_HELP,
+     "kind=\"recompute\"", 1},
+    {AT(dropped_rows), "baton_preempted_tokens_dropped_total", "Rows that preemptions threw away",
+     NULL, 1},
+    {AT(prefix_asked_tokens), "baton_prefix_cache_queries_total",
+     "Prompt tokens in whole blocks that were looked for", NULL, 1},
+    {AT(prefix_hit_tokens), "baton_prefix_cache_hits_total",
+     "Prompt tokens in whole blocks that were here and are not computed or read", NULL, 1},
+    {AT(prefix_evicted_blocks), "baton_prefix_cache_evicted_blocks_total",
+     "Cached KV blocks that were evicted", NULL, 1},
+    {AT(steps), "baton_steps_total", "Steps of the engine", NULL, 1},
+    {AT(time_ns[STEP_IN_ENGINE]), "baton_step_microseconds_total", STEP_TIME_HELP, "in=\"engine\"",
+     1000},
+    {AT(time_ns[STEP_AROUND_IT]), "baton_step_microseconds_total", STEP_TIME_HELP,
+     "in=\"schedule\"", 1000},
+};
+static_assert(sizeof gauge_rows / sizeof *gauge_rows == WORKER_LOAD_GAUGES,
+              "worker.h has the number");
+static_assert(sizeof counter_rows / sizeof *counter_rows == WORKER_LOAD_COUNTERS,
+              "worker.h has the number");
 
 static void register_steps(struct worker_metrics *m, enum worker_role role)
 {
     struct metrics *all = m->metrics;
+    char label[32];
     for (int i = 0; i < KV_BLOCK_STATES; i++) {
-        char label[32];
         snprintf(label, sizeof label, "state=\"%s\"", kv_block_state_name((enum kv_block_state)i));
-        m->blocks[i] =
-            metrics_gauge(all, "baton_kv_blocks", "KV blocks by what they are for", label);
+        m->blocks[i] = metrics_gauge(all, "baton_kv_blocks", "KV blocks by state", label);
     }
     m->kv_usage = metrics_gauge(all, "baton_kv_cache_usage_perc",
                                 "Share of the KV blocks in use, 0 .. 1", NULL);
-    m->waiting =
-        metrics_gauge(all, "baton_num_requests_waiting", "Requests that wait for KV blocks", NULL);
-    m->running =
-        metrics_gauge(all, "baton_num_requests_running", "Requests that are computed", NULL);
-    const char *role_label = role == ROLE_PREFILL ? "role=\"prefill\"" : "role=\"decode\"";
-    m->prompt_rows = metrics_counter(all, "baton_prompt_tokens_computed_total",
-                                     "Prompt rows that went through the model here", role_label);
-    m->decode_rows =
-        metrics_counter(all, "baton_decode_tokens_computed_total",
-                        "Rows of generated tokens that went through the model here", role_label);
-    m->preempted = metrics_gauge(all, "baton_preempted_requests",
-                                 "Requests that gave their KV blocks up and wait to go on", NULL);
-    m->swapped_blocks = metrics_gauge(all, "baton_swapped_kv_blocks",
-                                      "KV blocks that lie in host memory meanwhile", NULL);
-    const char *preemptions =
-        "Requests that gave their KV blocks up, by what happens to the blocks";
-    m->preemptions[STEP_SWAPPED] =
-        metrics_counter(all, "baton_preemptions_total", preemptions, "kind=\"swap\"");
-    m->preemptions[STEP_DROPPED] =
-        metrics_counter(all, "baton_preemptions_total", preemptions, "kind=\"recompute\"");
-    m->dropped_rows = metrics_counter(all, "baton_preempted_tokens_dropped_total",
-                                      "Rows that preemptions threw away", NULL);
-    m->prefix_asked = metrics_counter(all, "baton_prefix_cache_queries_total",
-                                      "Prompt tokens in whole blocks that were looked for", NULL);
-    m->prefix_hits = metrics_counter(
-        all, "baton_prefix_cache_hits_total",
-        "Prompt tokens in whole blocks that were here and are not computed or read", NULL);
-    m->prefix_evicted = metrics_counter(all, "baton_prefix_cache_evicted_blocks_total",
-                                        "Cached KV blocks that were given up for others", NULL);
-    m->steps = metrics_counter(all, "baton_steps_total", "Steps of the engine", NULL);
-    const char *help = "Time of the step thread while it had anything to do";
-    m->step_us[STEP_IN_ENGINE] =
-        metrics_counter(all, "baton_step_microseconds_total", help, "in=\"engine\"");
-    m->step_us[STEP_AROUND_IT] =
-        metrics_counter(all, "baton_step_microseconds_total", help, "in=\"schedule\"");
+    for (size_t i = 0; i < WORKER_LOAD_GAUGES; i++)
+        m->load_gauges[i] =
+            metrics_gauge(all, gauge_rows[i].name, gauge_rows[i].help, gauge_rows[i].labels);
+    snprintf(label, sizeof label, "role=\"%s\"", worker_role_name(role));
+    for (size_t i = 0; i < WORKER_LOAD_COUNTERS; i++) {
+        const struct load_row *row = &counter_rows[i];
+        bool by_role = row->labels && !*row->labels;
+        m->load_counters[i] =
+            metrics_counter(all, row->name, row->help, by_role ? label : row->labels);
+    }
 }
 
 static void register_handoffs(struct worker_metrics *m)
 {
     struct metrics *all = m->metrics;
-    const char *help = "Handoffs by how they ended here";
+    const char *help = "Handoffs that ended here, by status";
     m->handoffs_ok = metrics_counter(all, "baton_handoffs_total", help, "status=\"ok\"");
     m->handoffs_failed = metrics_counter(all, "baton_handoffs_total", help, "status=\"lost\"");
     m->released = metrics_counter(all, "baton_handoffs_total", help, "status=\"released\"");
@@ -70,7 +93,7 @@ static void register_handoffs(struct worker_metrics *m)
                                         "Messages of older attempts, dropped", NULL);
     m->late_hellos =
         metrics_counter(all, "baton_late_hellos_total",
-                        "Streams of routers and decode workers that said nothing in time", NULL);
+                        "Streams of routers and decode workers without a hello in time", NULL);
     for (int i = 0; i < KV_FAULT_KINDS; i++) {
         char label[40];
         snprintf(label, sizeof label, "kind=\"%s\"", kv_fault_name((enum kv_fault_kind)i));
@@ -81,14 +104,14 @@ static void register_handoffs(struct worker_metrics *m)
         char label[48];
         snprintf(label, sizeof label, "reason=\"%s\"", kv_failure_name((enum kv_failure)i));
         m->reads_failed[i] = metrics_counter(all, "baton_kv_reads_failed_total",
-                                             "Reads of KV bytes that failed, by why", label);
+                                             "Reads of KV bytes that failed, by reason", label);
     }
     for (int i = 0; i < KV_REFUSALS; i++) {
         char label[48];
         snprintf(label, sizeof label, "reason=\"%s\"", kv_refusal_name((enum kv_refusal)i));
         m->connections_refused[i] =
             metrics_counter(all, "baton_kv_connections_refused_total",
-                            "Connections to the KV lane that were closed, by why", label);
+                            "Connections to the KV lane that were closed, by reason", label);
     }
 }
 
@@ -170,30 +193,20 @@ void worker_metrics_update(struct worker_metrics *m, const struct step_load *loa
     for (int i = 0; i < KV_BLOCK_STATES; i++)
         gauge_set(m->blocks[i], atomic_load(&load->blocks[i]));
     gauge_set(m->kv_usage, kv_usage(load));
-    gauge_set(m->waiting, atomic_load(&load->waiting));
-    gauge_set(m->running, atomic_load(&load->running));
     gauge_set(m->session_up, session_up);
     for (size_t i = 0; i < WORKER_CERTIFICATES && m->expiries[i].certificates; i++)
         gauge_set(m->expiries[i].ends,
                   (double)certificates_expiry_unix_s(m->expiries[i].certificates));
-    worker_metrics_advance(m->prompt_rows, &m->seen_prompt_rows, atomic_load(&load->prompt_rows));
-    worker_metrics_advance(m->decode_rows, &m->seen_decode_rows, atomic_load(&load->decode_rows));
-    worker_metrics_advance(m->steps, &m->seen_steps, atomic_load(&load->steps));
-    for (int i = 0; i < STEP_TIMES; i++)
-        worker_metrics_advance(m->step_us[i], &m->seen_step_us[i],
-                               atomic_load(&load->time_ns[i]) / 1000);
-    gauge_set(m->preempted, atomic_load(&load->preempted));
-    gauge_set(m->swapped_blocks, atomic_load(&load->swapped_blocks));
-    for (int i = 0; i < STEP_PREEMPTIONS; i++)
-        worker_metrics_advance(m->preemptions[i], &m->seen_preemptions[i],
-                               atomic_load(&load->preemptions[i]));
-    worker_metrics_advance(m->dropped_rows, &m->seen_dropped_rows,
-                           atomic_load(&load->dropped_rows));
-    worker_metrics_advance(m->prefix_asked, &m->seen_asked,
-                           atomic_load(&load->prefix_asked_tokens));
-    worker_metrics_advance(m->prefix_hits, &m->seen_hits, atomic_load(&load->prefix_hit_tokens));
-    worker_metrics_advance(m->prefix_evicted, &m->seen_evicted,
-                           atomic_load(&load->prefix_evicted_blocks));
+    for (size_t i = 0; i < WORKER_LOAD_GAUGES; i++) {
+        const char *number = (const char *)load + gauge_rows[i].offset;
+        gauge_set(m->load_gauges[i], atomic_load((const _Atomic uint32_t *)number));
+    }
+    for (size_t i = 0; i < WORKER_LOAD_COUNTERS; i++) {
+        const char *number = (const char *)load + counter_rows[i].offset;
+        worker_metrics_advance(m->load_counters[i], &m->seen_load[i],
+                               atomic_load((const _Atomic uint64_t *)number) /
+                                   counter_rows[i].divisor);
+    }
 }
 
 struct counter *worker_metrics_lane(const struct worker_metrics *m, const char *lane)

@@ -111,8 +111,8 @@ enum status kv_faults_create(const char *specification, struct kv_faults **out, 
         sum += faults.probability[kind];
     if (sum > 1.0 + 1e-9)
         return error_set(err, STATUS_INVALID,
-                         "KV faults: the probabilities add up to %g; a read suffers one fault at "
-                         "most, so give 1 at most",
+                         "KV faults: the probabilities add up to %g; a read has at most one "
+                         "fault, so give at most 1",
                          sum);
     *out = malloc(sizeof **out);
     if (!*out)

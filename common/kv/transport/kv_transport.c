@@ -12,7 +12,7 @@
 #define COPY_BUDGET_BYTES (1u << 20)
 #define COPY_TURN_BYTES   (256u << 10)
 
-/* -- why -- */
+/* -- failures -- */
 
 static const struct {
     const char *name;
@@ -25,10 +25,10 @@ static const struct {
                                   "the deadline of another read of this peer"},
     [KV_FAILURE_CLOSED] = {"closed", STATUS_CANCELLED, "closed by us"},
     [KV_FAILURE_PEER_GONE] = {"peer_gone", STATUS_UNAVAILABLE,
-                              "the peer closed its connection: it ended, or let us go"},
+                              "the peer closed its connection: it ended, or dropped this reader"},
     [KV_FAILURE_UNREACHABLE] = {"unreachable", STATUS_UNAVAILABLE, "the peer can't be reached"},
-    [KV_FAILURE_REFUSED] = {"refused", STATUS_UNAVAILABLE, "the peer does not admit us"},
-    [KV_FAILURE_PROTOCOL] = {"protocol", STATUS_INTERNAL, "the peer answered with something else"},
+    [KV_FAILURE_REFUSED] = {"refused", STATUS_UNAVAILABLE, "the peer does not admit this reader"},
+    [KV_FAILURE_PROTOCOL] = {"protocol", STATUS_INTERNAL, "the peer's answer breaks the protocol"},
     [KV_FAILURE_INJECTED] = {"injected", STATUS_UNAVAILABLE, "an injected fault: the lane is lost"},
 };
 
@@ -81,19 +81,6 @@ static void read_fail(struct kv_read *read, enum kv_failure failure, const char 
     read->reason = reason;
 }
 
-static void release_held(struct kv_transport *transport, bool reordered);
-
-/* All bytes of the read have landed. */
-static void read_complete(struct kv_read *read)
-{
-    struct kv_transport *transport = read->peer->transport;
-    if (transport->faults && !kv_faults_landed(transport, read))
-        return;
-    read_end(read);
-    if (transport->faults)
-        release_held(transport, true);
-}
-
 /* Ends the reads that a fault held back until now, or, with `reordered`, until another one ended.
  */
 static void release_held(struct kv_transport *transport, bool reordered)
@@ -109,6 +96,17 @@ static void release_held(struct kv_transport *transport, bool reordered)
                 read_end(read);
         }
     }
+}
+
+/* All bytes of the read have landed. */
+static void read_complete(struct kv_read *read)
+{
+    struct kv_transport *transport = read->peer->transport;
+    if (transport->faults && !kv_faults_landed(transport, read))
+        return;
+    read_end(read);
+    if (transport->faults)
+        release_held(transport, true);
 }
 
 void kv_read_part_done(struct kv_read *read, enum kv_failure failure, const char *reason)
@@ -351,7 +349,7 @@ enum status kv_transport_pair(struct kv_transport *transport, const void *bytes,
     struct kv_address address;
     TRY(kv_address_decode(bytes, count, transport->self.kind, &address, err));
     if (transport->peer_count >= KV_TRANSPORT_MAX_PEERS)
-        return error_set(err, STATUS_LIMIT, "paired with %d peers already, the most there may be",
+        return error_set(err, STATUS_LIMIT, "paired with %d peers already, the maximum",
                          KV_TRANSPORT_MAX_PEERS);
     struct kv_peer *peer;
     TRY(transport->ops->pair(transport, &address, &peer, err));

@@ -117,8 +117,8 @@ static enum status local_open(const struct kv_transport_config *config, struct k
         .pool_bytes = config->pool_bytes,
     };
     if (!table_add(local->pool)) {
-        status = error_set(err, STATUS_LIMIT, "%d local transports are open, the most there may be",
-                           MAX_POOLS);
+        status =
+            error_set(err, STATUS_LIMIT, "%d local transports are open, the maximum", MAX_POOLS);
         goto fail_table;
     }
     local->base.pool = local->pool->memory;

@@ -358,8 +358,7 @@ enum status tcp_owner_admit(struct tcp_lane *lane, uint64_t *id, uint8_t secret[
     while (slot < owner->admissions + owner->max_admissions && slot->id)
         slot++;
     if (slot == owner->admissions + owner->max_admissions)
-        return error_set(err, STATUS_LIMIT,
-                         "%u readers are admitted already, the most there may be",
+        return error_set(err, STATUS_LIMIT, "%u readers are admitted already, the maximum",
                          owner->max_admissions);
     uint64_t words[2] = {rng_entropy(), rng_entropy()};
     memcpy(slot->secret, words, sizeof words);
@@ -444,7 +443,7 @@ enum status tcp_owner_open(struct tcp_lane *lane, const struct kv_transport_conf
     TAILQ_INIT(&owner->closed);
     lane->owner = owner;
     if (!tcp_wait_for(lane, &owner->source, EPOLLIN))
-        return error_set(err, STATUS_IO, "the tcp lane can't be waited for: %s", strerror(errno));
+        return error_set(err, STATUS_IO, "epoll can't watch the tcp lane: %s", strerror(errno));
     log_listening(&at, address);
     return STATUS_OK;
 }

@@ -153,9 +153,10 @@ enum status tcp_at_resolve(const char *host, const struct tcp_at *listening, str
     struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_STREAM}, *list;
     int got = getaddrinfo(host, NULL, &hints, &list);
     if (got != 0)
-        return error_set(err, STATUS_INVALID,
-                         "readers of the KV lane can't be told the host '%s': %s", host,
-                         gai_strerror(got));
+        return error_set(
+            err, STATUS_INVALID,
+            "the host '%s', which readers of the KV lane should get, can't be resolved: %s", host,
+            gai_strerror(got));
     *at = (struct tcp_at){.bytes = list->ai_addrlen};
     memcpy(&at->address, list->ai_addr, list->ai_addrlen);
     freeaddrinfo(list);

@@ -362,7 +362,7 @@ enum status ucx_map(struct ucx_pool *pool, const struct kv_address *address,
         return error_set(err, STATUS_UNAVAILABLE, "the peer does not offer the lane shm");
     if (address->shm_version != own)
         return error_set(err, STATUS_UNSUPPORTED,
-                         "the lane shm takes the same UCX on both sides: the peer runs %u.%u, this "
+                         "the lane shm needs the same UCX on both sides: the peer runs %u.%u, this "
                          "program %u.%u",
                          address->shm_version >> 16, address->shm_version & 0xffff, own >> 16,
                          own & 0xffff);
@@ -373,7 +373,7 @@ enum status ucx_map(struct ucx_pool *pool, const struct kv_address *address,
     if (got != UCS_OK) {
         ucx_unmap(pool, mapping);
         return error_set(err, STATUS_UNAVAILABLE,
-                         "the peer's pool can't be mapped by the lane shm: %s (it takes the same "
+                         "the peer's pool can't be mapped by the lane shm: %s (it needs the same "
                          "machine, user, IPC and PID namespace)",
                          ucs_status_string(got));
     }

@@ -1,7 +1,7 @@
 /* A byte that says how the rest is cut, one that says how it is framed, and a request's body with
  * what comes behind it. However it is cut, the same bytes are taken and the same payload comes out,
  * no larger than it may be. */
-#include "common/net/http/http_body.h"
+#include "common/net/http/http_request.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  * cut they are read alike; what is refused is told in one sentence; and of what isn't, every text
  * is clean, the body has one length, and none of the bytes behind the head are touched. */
 #include "common/base/utf8.h"
-#include "common/net/http/http_head.h"
+#include "common/net/http/http_request.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

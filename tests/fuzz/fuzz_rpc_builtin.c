@@ -1,8 +1,7 @@
 /* Any bytes as requests of health (Check, Watch) and reflection (v1, v1alpha): each is answered
  * with a message that can be read, or ends with a sentence. Input: pairs of a byte (what happens)
  * and a piece. */
-#include "common/net/rpc/grpc/health.h"
-#include "common/net/rpc/grpc/reflection.h"
+#include "common/net/rpc/grpc/builtin.h"
 #include "proto/descriptors.h"
 #include "proto/health.pb-c.h"
 #include "proto/proto_unpack.h"

@@ -64,7 +64,7 @@ MAY_INCLUDE = {
 
 # Folders (and single files) that decide and never act: no clock, no I/O, no locks, no threads.
 PURE = ["common/base/domain", "common/kv/handoff", "common/engine/sched", "router/planner", "common/language/template", "common/language/constrain",
-        *(f"common/net/http/http_{noun}.{kind}" for kind in "ch" for noun in ("refusal", "scan", "target", "head", "body", "route", "url")),
+        *(f"common/net/http/http_{noun}.{kind}" for kind in "ch" for noun in ("request", "route", "url")),
         *(f"{module}.{kind}" for kind in "ch" for module in (
             "router/planner/request_life", "router/ops/request_trace", "router/ops/access_line", "router/planner/cache_event_count", "router/ops/quota", "router/dispatch/constraint_queue", "common/cli/chat", "common/kv/transport/kv_frame", "decode_worker/lane_speed",
             "common/language/text/unicode"))]
@@ -86,7 +86,7 @@ LIBRARIES = {
     r"(json-c/.*|json\.h|json_\w+\.h)": r"common/base/json/json(_large)?\.c",
     r"cyaml/": r"common/base/config/config_file\.c",
     r"event2/": r"common/net/http/http_\w+\.[ch]",
-    r"openssl/": r"common/net/(crypto/\w+|http/http_tls)\.c",
+    r"openssl/": r"common/net/(crypto/\w+|http/http_socket)\.c",
     r"curl/": r"common/net/http/http_client\.c",
     r"histedit\.h": r"common/cli/line_(editor|recall)\.c",
     r"isa-l": r"common/kv/transport/kv_checksum\.c",

@@ -1,5 +1,5 @@
 /* http_body: bodies in both frames, cut anywhere, and what isn't one. */
-#include "common/net/http/http_body.h"
+#include "common/net/http/http_request.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* http_scan, http_head, http_target, http_route: what a head is, and what isn't one. */
-#include "common/net/http/http_head.h"
+#include "common/net/http/http_request.h"
 #include "common/net/http/http_route.h"
 
 #include <setjmp.h>

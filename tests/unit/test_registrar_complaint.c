@@ -1,5 +1,5 @@
 /* registrar_complaint: what is logged of registrations that fail, and when. */
-#include "common/net/membership/registrar_complaint.h"
+#include "common/net/membership/registrar.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

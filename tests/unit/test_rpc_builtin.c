@@ -1,8 +1,8 @@
 /* rpc: what every server answers by itself, health and reflection. */
 #include "tests/unit/rpc_probe.h"
 
-#include "common/net/rpc/grpc/address.h"
-#include "common/net/rpc/grpc/descriptor_files.h"
+#include "common/net/rpc/grpc/builtin.h"
+#include "common/net/rpc/grpc/listener.h"
 #include "common/net/rpc/message.h"
 #include "proto/descriptors.h"
 #include "proto/health.pb-c.h"

@@ -2,7 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/net/crypto/certificates.h"
-#include "common/net/http/http_scan.h"
+#include "common/net/http/http_request.h"
 
 #include <curl/curl.h>
 #include <pthread.h>
@@ -24,7 +24,7 @@ struct call {
     struct str *payload;    /* gets the answer's body */
     struct error *err;
     CURL *curl;
-    size_t head_bytes; /* of the answer, interim answers included */
+    size_t head_bytes; /* all heads of the answer, also of interim ones */
     bool has_head;     /* status and reason are those of the final answer */
     bool chunked;
     bool has_goodbye; /* TLS: the server has announced the end of its bytes (close_notify) */
@@ -402,7 +402,7 @@ static enum status judge(struct call *call, CURLcode result, struct error *err)
         return explain(call, result, err);
     if (call->body && (result == CURLE_RECV_ERROR || result == CURLE_PARTIAL_FILE))
         return STATUS_OK; /* the head of an answer to a POST says all */
-    /* The server must have said where its answer ends. Without TLS nobody can tell. */
+    /* The server must have said where its answer ends. Without TLS that is unknown. */
     curl_off_t length = -1;
     curl_easy_getinfo(call->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     bool ends = call->body || length >= 0 || call->chunked || call->has_goodbye || !call->url.tls;

@@ -1,21 +1,17 @@
-#include "common/net/http/http_intake.h"
+#include "common/net/http/http_loop.h"
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
-#include "common/net/http/http_answer.h"
-#include "common/net/http/http_cors.h"
-#include "common/net/http/http_exchange_state.h"
-#include "common/net/http/http_service.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define FIRST_HEAD_BYTES 512
-#define MAX_LINGER_BYTES                                                                           \
-    (64u << 20) /* dropped behind an answer, before the connection is closed over it */
+/* Bytes that are dropped behind an answer, before the connection is closed. */
+#define MAX_LINGER_BYTES (64u << 20)
 
-/* --- a request that is whole --- */
+/* --- a whole request --- */
 
 static void handle(struct http_connection *connection)
 {
@@ -24,13 +20,14 @@ static void handle(struct http_connection *connection)
     connection->phase = PHASE_BUSY;
     http_connection_set_deadline(connection, 0);
     if (connection->refusal) {
-        http_answer_tell_refusal(connection);
+        http_answer_send_refusal(connection);
         return;
     }
     FAILPOINT("http.request");
     atomic_fetch_add(&service->requests, 1);
     http_exchange_keep(exchange);
-    bool direct = !connection->socket.tls && !http_answer_waits(connection);
+    bool direct =
+        !connection->socket.tls && !(connection->out && evbuffer_get_length(connection->out) > 0);
     http_exchange_hand_over(exchange, direct ? connection->socket.fd : -1);
     connection->route->handle(service->config.context, exchange);
     http_exchange_drop(exchange);
@@ -59,15 +56,34 @@ static void refuse_route(struct http_connection *connection, unsigned allowed)
     http_answer_keep_refusal(connection, &why, allow);
 }
 
+/* A handler, whatever the path: a browser asks whether a page may send a request. */
+static void answer_preflight(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    struct http_reply reply;
+    const char *wanted = http_exchange_header(exchange, "access-control-request-headers");
+    http_reply_init(&reply, 0);
+    reply.status = 204;
+    reply.content_type = NULL;
+    (void)http_reply_add_header(&reply, "Access-Control-Allow-Methods", "GET, POST");
+    /* All fields that the client wants to set: OpenAI's package has some of its own. Too many are
+     * not allowed. */
+    if (wanted)
+        (void)http_reply_add_header(&reply, "Access-Control-Allow-Headers", wanted);
+    (void)http_reply_add_header(&reply, "Access-Control-Max-Age", "600");
+    (void)http_exchange_reply(exchange, &reply);
+    http_reply_deinit(&reply);
+}
+
 static void choose_route(struct http_connection *connection)
 {
     const struct http_server_config *config = &connection->loop->service->config;
     const struct http_head *head = &connection->exchange->head;
-    static const struct http_route preflight = {"*", HTTP_OPTIONS, http_cors_answer};
+    static const struct http_route preflight = {"*", HTTP_OPTIONS, answer_preflight};
     unsigned allowed;
-    if (connection->exchange->framing.allow_origin &&
-        http_cors_is_preflight(connection->exchange)) {
-        connection->route = &preflight; /* which comes without a key: no body is kept for it */
+    if (connection->exchange->framing.allow_origin && head->method == HTTP_OPTIONS &&
+        http_head_field(head, "access-control-request-method")) {
+        connection->route = &preflight; /* it comes without a key: its body is dropped */
         connection->body.dropped = true;
         return;
     }
@@ -91,8 +107,8 @@ static void begin_body(struct http_connection *connection)
     const struct http_head *head = &connection->exchange->head;
     connection->body.dropped |= connection->refusal != NULL;
     if (connection->refusal && head->expects_continue) {
-        connection->closing = true; /* who asks before he sends is answered before */
-        http_answer_tell_refusal(connection);
+        connection->closing = true; /* a client that asks before it sends is answered before */
+        http_answer_send_refusal(connection);
         return;
     }
     connection->phase = PHASE_BODY;
@@ -110,8 +126,7 @@ static void begin_request(struct http_connection *connection)
     size_t count = connection->scan.bytes;
     connection->head = NULL;
     connection->scan = (struct http_scan){0};
-    if (http_exchange_create(connection->loop, connection, bytes, count, &connection->peer,
-                             &connection->exchange, &why) != STATUS_OK ||
+    if (http_exchange_create(connection, bytes, count, &connection->exchange, &why) != STATUS_OK ||
         http_body_begin(&connection->body, &connection->exchange->head,
                         connection->loop->service->config.max_body_bytes, &why) != STATUS_OK) {
         http_answer_refuse(connection, &why);
@@ -200,14 +215,6 @@ static size_t keep_behind(struct http_connection *connection, const char *bytes,
     return count;
 }
 
-static size_t drop(struct http_connection *connection, size_t count)
-{
-    connection->lingered_bytes += count;
-    if (connection->lingered_bytes > MAX_LINGER_BYTES)
-        http_connection_end(connection, HTTP_SENT, false);
-    return count;
-}
-
 void http_intake_take(struct http_connection *connection, const char *bytes, size_t count)
 {
     connection->taking = true;
@@ -217,7 +224,11 @@ void http_intake_take(struct http_connection *connection, const char *bytes, siz
         case PHASE_HEAD: used = take_head(connection, bytes, count); break;
         case PHASE_BODY: used = take_body(connection, bytes, count); break;
         case PHASE_BUSY: used = keep_behind(connection, bytes, count); break;
-        case PHASE_LINGERING: used = drop(connection, count); break;
+        case PHASE_LINGERING:
+            connection->lingered_bytes += count;
+            if (connection->lingered_bytes > MAX_LINGER_BYTES)
+                http_connection_end(connection, HTTP_SENT, false);
+            break;
         case PHASE_DEAD: break;
         }
         bytes += used;
@@ -228,7 +239,7 @@ void http_intake_take(struct http_connection *connection, const char *bytes, siz
 
 void http_intake_resume(struct http_connection *connection)
 {
-    if (connection->taking) /* which goes on with the bytes that it has */
+    if (connection->taking) /* it goes on with the bytes that it has */
         return;
     char *bytes = connection->behind;
     size_t count = connection->behind_bytes;

@@ -1,10 +1,6 @@
 #include "common/net/http/http_loop.h"
 
 #include "common/base/assert.h"
-#include "common/net/http/http_answer.h"
-#include "common/net/http/http_door.h"
-#include "common/net/http/http_exchange_state.h"
-#include "common/net/http/http_service.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -103,7 +99,7 @@ bool http_loop_catch_up(struct http_loop *loop)
     loop->first = loop->last = NULL;
     loop->arrivals = NULL;
     pthread_mutex_unlock(&loop->lock);
-    look_at_all(exchanges); /* who has been answered may make room for who arrives */
+    look_at_all(exchanges); /* an answered connection may make room for an arriving one */
     take_arrivals(loop, arrivals);
     return exchanges || arrivals;
 }
@@ -117,7 +113,7 @@ static void bury(struct http_loop *loop)
     }
 }
 
-/* While there are answers, of which parts may be queued that nobody wakes it for. */
+/* Ticks while there are answers: parts of them may be queued without a wake-up. */
 static void set_ticking(struct http_loop *loop)
 {
     static const struct timeval pause = {0, TICK_US};
@@ -139,16 +135,6 @@ void http_loop_settle(struct http_loop *loop)
     set_ticking(loop);
 }
 
-static void drain(struct http_loop *loop)
-{
-    if (loop->door)
-        http_door_stop(loop->door);
-    for (struct http_connection *one = TAILQ_FIRST(&loop->connections), *next; one; one = next) {
-        next = TAILQ_NEXT(one, link);
-        http_connection_end_if_idle(one);
-    }
-}
-
 static void on_wake(evutil_socket_t fd, short events, void *context)
 {
     (void)events;
@@ -159,8 +145,15 @@ static void on_wake(evutil_socket_t fd, short events, void *context)
     loop->woken = false;
     pthread_mutex_unlock(&loop->lock);
     http_loop_settle(loop);
-    if (atomic_load(&loop->service->draining))
-        drain(loop);
+    if (atomic_load(&loop->service->draining)) {
+        if (loop->door)
+            http_door_stop(loop->door);
+        for (struct http_connection *one = TAILQ_FIRST(&loop->connections), *next; one;
+             one = next) {
+            next = TAILQ_NEXT(one, link);
+            http_connection_end_if_idle(one);
+        }
+    }
     http_loop_settle(loop);
     if (atomic_load(&loop->stopping))
         event_base_loopbreak(loop->base);
@@ -178,7 +171,7 @@ static void *serve(void *context)
     struct http_loop *loop = context;
     sigset_t pipe;
     sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE); /* of clients that have gone: write says so, too */
+    sigaddset(&pipe, SIGPIPE); /* write reports a client that has gone, too */
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);
     pthread_setname_np(pthread_self(), "http");
     own_loop = loop;
@@ -228,11 +221,11 @@ void http_loop_stop(struct http_loop *loop)
     loop->started = false;
 }
 
-/* Connections that come or are posted to while they end: until nothing is left. */
+/* Until nothing is left: connections may come, or be queued, while others end. */
 static void end_connections(struct http_loop *loop)
 {
     own_loop = loop;
-    (void)http_loop_catch_up(loop); /* what has been sent is over */
+    (void)http_loop_catch_up(loop); /* exchanges with an answer that has been sent are over */
     do {
         while (!TAILQ_EMPTY(&loop->connections))
             http_connection_end(TAILQ_FIRST(&loop->connections), HTTP_STOPPED, false);

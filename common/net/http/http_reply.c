@@ -1,4 +1,4 @@
-#include "common/net/http/http_reply.h"
+#include "common/net/http/http_exchange.h"
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
@@ -57,7 +57,7 @@ static const char *reason_of(int status)
     return status < 400 ? "OK" : "Error";
 }
 
-/* Of this second, made once. */
+/* Returns the date of this second, made once. */
 static const char *date(void)
 {
     static _Thread_local time_t made;

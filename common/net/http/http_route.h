@@ -1,33 +1,44 @@
-/* Which handler takes a request, by its method and path. Pure. */
+/* Chooses the handler of a request by its method and path, and whether the scripts of a page may
+ * read the answer (CORS). Pure. */
 #ifndef BATON_NET_HTTP_HTTP_ROUTE_H
 #define BATON_NET_HTTP_HTTP_ROUTE_H
 
-#include "common/net/http/http_head.h"
+#include "common/net/http/http_request.h"
 
 #define HTTP_ALLOW_BYTES 32
 
 struct http_exchange;
 
 struct http_route {
-    const char *
-        /* "/v1/models"; one that ends in a slash and a star takes what has more behind that
-         * slash */
-        path;
+    /* "/v1/models". A path that ends in a slash and a star takes every longer path. */
+    const char *path;
     unsigned methods; /* enum http_method, or-ed; HEAD goes with GET */
-    /* On the loop's thread of its connection: must not block (http_exchange.h). */
+    /* Runs on the loop's thread of its connection: must not block (http_exchange.h). */
     void (*handle)(void *context, struct http_exchange *exchange);
 };
 
-/* The first route that takes both. NULL: none; then *allowed is what the path would take, or 0
- * where there is no such path. */
+/* Returns the first route that takes both. NULL: none; *allowed is then the methods that the path
+ * takes, or 0 if there is no such path. */
 const struct http_route *http_route_find(const struct http_route *routes, size_t count,
                                          enum http_method method, const char *path,
                                          unsigned *allowed);
-/* The path that was probably meant: one that lacks, or has twice, what stands before it ("/models"
- * and "/v1/v1/models" are "/v1/models"), ends in slashes, or has an "s" too few or too many. NULL:
- * none. */
+/* Returns the path that was probably meant, or NULL. It differs from `path` in the prefix, which is
+ * missing or doubled ("/models" and "/v1/v1/models" mean "/v1/models"), in slashes at the end, or
+ * in an "s" too few or too many. */
 const char *http_route_meant(const struct http_route *routes, size_t count, const char *path);
-/* "GET, HEAD". */
+/* Writes "GET, HEAD". */
 void http_route_allow(unsigned methods, char text[HTTP_ALLOW_BYTES]);
+
+/* --- pages of other origins --- */
+
+/* Checks the list `origins`: "*", or origins like "https://app.example" with commas between.
+ * STATUS_INVALID: the sentence names the entry that is wrong. */
+enum status http_check_origins(const char *origins, struct error *err) WARN_UNUSED;
+/* Returns the value of Access-Control-Allow-Origin for a page of `origin`: "*", or `origin` itself.
+ * NULL: no such header, because `origin` is NULL or not on the list. The browser's own credentials
+ * are never allowed: a page sets the API key in a header. */
+const char *http_cors_allowed(const char *origins, const char *origin);
+/* Returns whether the pages of all origins may read answers. `origins` may be NULL or "": none. */
+bool http_cors_allows_all(const char *origins);
 
 #endif

@@ -1,18 +1,17 @@
-/* An HTTP/1.1 server: routes, requests whole with their bodies, answers from any thread
- * (http_exchange.h), with or without TLS. For /metrics and /status of every program, and for the
- * public front door. libevent and OpenSSL are known to this folder only.
+/* An HTTP/1.1 server, with or without TLS: routes, whole requests, and answers from any thread
+ * (http_exchange.h). Serves the figures of every program and the OpenAI API.
  *
- * Strict about what a request is (http_head.h), and bounded in everything: connections, heads,
- * bodies (of one, and of all), unsent answers (of one, and of all), and the time that each part may
- * take. Requests that come behind one another on a connection are answered one after the other,
- * each after the answer before it has left. A client that closes its connection, or its half, while
- * its request is under way is gone: the exchange's watcher is told within milliseconds (behind more
- * further requests than are read, within 100 ms; behind more than the system takes, too, when a
- * probe finds it, after 30 s or more).
+ * Reads requests strictly (http_request.h). Bounds connections, heads, bodies (one, and all
+ * together), unsent answers (one, and all together), and the time that each part may take. Requests
+ * behind one another on a connection are answered in turn, each after the answer before it has
+ * left. A client that closes its connection, or its half, while its request is under way is gone:
+ * the exchange's watcher hears of it within milliseconds (behind more further requests than are
+ * read, within 100 ms; behind more than the system takes, when a probe finds it, after 30 s or
+ * more).
  *
- * Threads: `threads` loops, each with its connections. Handlers and hooks run on them, at the same
- * time where there are several, and must not block; what they read of other threads must be safe to
- * read. */
+ * Threads: `threads` loops, each with connections of its own. Handlers and hooks run on them, at
+ * the same time if there are several loops, and must not block. Data of other threads that they
+ * read must be safe to read. */
 #ifndef BATON_NET_HTTP_HTTP_SERVER_H
 #define BATON_NET_HTTP_HTTP_SERVER_H
 
@@ -20,88 +19,85 @@
 #include "common/net/http/http_exchange.h"
 #include "common/net/http/http_route.h"
 
-#define HTTP_MAX_THREADS          16
-#define HTTP_MAX_REPLY_BYTES      (4u << 20) /* what a reply's body usually is limited to */
-#define HTTP_MAX_CONNECTIONS      64         /* these are defaults, for listeners of figures */
+#define HTTP_MAX_THREADS     16
+#define HTTP_MAX_REPLY_BYTES (4u << 20) /* the usual limit of a reply's body */
+/* The defaults of the limits below, for listeners of figures. */
+#define HTTP_MAX_CONNECTIONS      64
 #define HTTP_MAX_BODY_BYTES       8192
 #define HTTP_MAX_BODIES_BYTES     (64u << 20)
 #define HTTP_MAX_UNSENT_BYTES     (4u << 20)
 #define HTTP_MAX_ALL_UNSENT_BYTES (256u << 20)
-#define HTTP_FAIR_UNSENT_BYTES                                                                     \
-    (64u << 10) /* who has no more may go on when all together have too much */
+/* An answer with at most so many unsent bytes may go on when all together have too many. */
+#define HTTP_FAIR_UNSENT_BYTES (64u << 10)
 
 struct certificates;
 struct http_server;
 
-/* What is 0 or NULL has the default. Texts and routes must live as long as the server. */
+/* 0 and NULL mean the default. Texts and routes must live as long as the server. */
 struct http_server_config {
-    const char *
-        /* "host:port" with a numeric host ("127.0.0.1:0", "[::1]:9090"); port 0: any free one */
-        listen;
+    /* "host:port" with a numeric host: "127.0.0.1:0", "[::1]:9090". Port 0: any free one. */
+    const char *listen;
     const struct http_route *routes;
     size_t route_count;
-    void *context; /* of handlers and hooks */
+    void *context; /* for handlers and hooks */
 
-    /* Before the body is read, of a request that a route takes. False: it is refused with `reply`
-     * (which it fills: 401, 429). NULL: all are taken. */
+    /* Called before the body of a request that has a route is read. False: the request is refused
+     * with `reply`, which the hook fills (401, 429). NULL: all are admitted. */
     bool (*admit)(void *context, struct http_exchange *exchange, struct http_reply *reply);
-    /* How a refusal is told: fills the body and its type of a reply whose status is set. `exchange`
-     * is NULL where there is no request. NULL: its sentence as text. */
+    /* Words a refusal: fills body and content type of a reply that has its status. `exchange` is
+     * NULL if there is no request. NULL: the refusal's sentence as text. */
     void (*refuse)(void *context, struct http_exchange *exchange,
                    const struct http_refusal *refusal, struct http_reply *reply);
 
-    /* Of pages that a browser may show answers to, divided by commas; "*": all; NULL, "": none.
+    /* The origins of pages that may read answers in a browser (http_check_origins). NULL, "": none.
      * Outlives the server. */
     const char *cors_origins;
 
-    /* TLS by these (certificates.h), which outlive the server; where they hold CAs only clients
-     * with a certificate of them are served. NULL: no TLS. */
+    /* TLS with these (certificates.h), which outlive the server. If they hold CAs, clients must
+     * show a certificate that one of them has signed. NULL: no TLS. */
     struct certificates *certificates;
-    bool keyless;           /* it asks nobody for a key: said where other machines reach it */
-    unsigned threads;       /* 1 .. HTTP_MAX_THREADS; 1 */
-    size_t max_connections; /* HTTP_MAX_CONNECTIONS */
-    bool
-        /* connections beyond that end one that has been idle for a second; where there is none they
-         * get a 503 (with TLS: are closed). Otherwise they wait outside */
-        turns_away;
-    size_t max_body_bytes;       /* of one request */
-    size_t max_bodies_bytes;     /* of all that are under way: 503 */
-    size_t max_unsent_bytes;     /* of one answer in pieces */
-    size_t max_all_unsent_bytes; /* of all answers */
-    uint64_t
-        /* from a connection's begin, or the first byte of a later head, to the head's end: 408; 10
-         * s */
-        head_us;
-    uint64_t body_us; /* grace of a body, before it must come at this rate: 408; 10 s */
-    uint64_t body_bytes_per_second; /* 1024 */
-    uint64_t idle_us;               /* between requests; 60 s */
-    uint64_t stall_us;              /* an answer of which the client takes nothing; 30 s */
+    bool keyless;           /* no API key is asked for: logged if other machines reach the server */
+    unsigned threads;       /* 1 .. HTTP_MAX_THREADS; default 1 */
+    size_t max_connections; /* default HTTP_MAX_CONNECTIONS */
+    /* A connection beyond that ends one that has been idle for a second. If there is none, it gets
+     * a 503 (with TLS: it is closed). False: it waits outside. */
+    bool turns_away;
+    size_t max_body_bytes;       /* one request */
+    size_t max_bodies_bytes;     /* all requests under way; beyond: 503 */
+    size_t max_unsent_bytes;     /* one answer in pieces */
+    size_t max_all_unsent_bytes; /* all answers */
+    /* From the begin of a connection, or the first byte of a later head, to the head's end; beyond:
+     * 408. Default 10 s. */
+    uint64_t head_us;
+    /* A body may take body_us, and a second more per body_bytes_per_second; beyond: 408. Default
+     * 10 s and 1024. */
+    uint64_t body_us, body_bytes_per_second;
+    uint64_t idle_us;  /* between requests; default 60 s */
+    uint64_t stall_us; /* a client takes nothing of its answer; default 30 s */
 };
 
-/* Since the start, but `connections`, which is now. */
+/* Counted since the start, except the last line and `connections`, which are the state now. */
 struct http_figures {
     uint64_t connections, accepted, turned_away;
-    uint64_t made_room; /* idle ones that ended so that others could come in */
-    uint64_t requests;  /* that a handler got */
-    uint64_t refused;   /* by the server itself, or its hooks: heads, routes, sizes, slow ones */
-    uint64_t slow;      /* of those, or without an answer: too slow to ask, or to read */
+    uint64_t made_room; /* idle connections that ended so that others could come in */
+    uint64_t requests;  /* taken by a handler */
+    uint64_t refused;   /* by the server or its hooks: heads, routes, sizes, slow ones */
+    uint64_t slow;      /* clients that were too slow to ask, or to read */
     uint64_t gone;      /* clients that went before their answer was whole */
-    uint64_t body_bytes, unsent_bytes; /* now, of all */
+    uint64_t body_bytes, unsent_bytes; /* all together */
 };
 
-/* What `listen` may be: STATUS_INVALID with a sentence if it isn't that. */
+/* Checks a value for `listen`. STATUS_INVALID: the sentence gives the reason. */
 enum status http_check_listen(const char *listen, struct error *err) WARN_UNUSED;
-/* Likewise `cors_origins`. */
-enum status http_check_origins(const char *origins, struct error *err) WARN_UNUSED;
 
 enum status http_server_start(const struct http_server_config *config, struct http_server **server,
                               struct error *err) WARN_UNUSED;
 /* "127.0.0.1:43211", with the real port. */
 const char *http_server_address(const struct http_server *server);
 void http_server_figures(const struct http_server *server, struct http_figures *figures);
-/* Takes no more connections and no further requests, closes who is idle, and waits until all that
- * is under way is answered, or grace_us have passed. True: all was. One thread, not a loop's, once;
- * http_server_stop comes after it. */
+/* Accepts no more connections and no further requests, closes idle connections, and waits until
+ * all that is under way is answered, or grace_us have passed. Returns whether all was answered. One
+ * thread that isn't a loop's, once. http_server_stop comes after it. */
 bool http_server_drain(struct http_server *server, uint64_t grace_us);
 /* Closes everything and joins the threads. NULL is fine. */
 void http_server_stop(struct http_server *server);

@@ -1,28 +1,79 @@
-/* The bytes of one connection, with or without TLS, never blocking. One thread. Internal to this
- * folder. */
+/* The bytes of one connection, with or without TLS, and its address. Never blocks. OpenSSL is known
+ * to http_socket.c only. Internal to this folder.
+ *
+ * TLS: 1.2 and 1.3, ALPN http/1.1, and certificates of clients if the set of certificates holds
+ * CAs. Each connection begins with the current set (certificates.h reads changed files again) and
+ * keeps it. No session is resumed: each connection shows what is in force now, and nothing is kept
+ * of ended connections.
+ *
+ * `http_tls` belongs to the thread that accepts, a socket to one thread at a time. */
 #ifndef BATON_NET_HTTP_HTTP_SOCKET_H
 #define BATON_NET_HTTP_HTTP_SOCKET_H
 
-#include "common/net/http/http_tls.h"
+#include "common/base/status.h"
 
 #include <event2/buffer.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct certificates;
+
+/* --- addresses --- */
+
+/* IPv4 or IPv6. */
+struct http_peer {
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address;
+};
+
+/* Parses an address to listen on: "127.0.0.1:80", "[::1]:80"; "localhost" is 127.0.0.1.
+ * STATUS_INVALID: `text` is no such host with a port. */
+enum status http_peer_parse(const char *text, struct http_peer *peer, socklen_t *length,
+                            struct error *err) WARN_UNUSED;
+void http_peer_name(const struct http_peer *peer, char *text, size_t size);
+
+/* --- TLS --- */
+
+struct http_tls;
+struct ssl_st;
+
+/* The certificates must outlive it. STATUS_INVALID: they can't be used; the sentence names the part
+ * and the reason. */
+enum status http_tls_open(struct certificates *certificates, struct http_tls **tls,
+                          struct error *err) WARN_UNUSED;
+void http_tls_close(struct http_tls *tls); /* NULL is fine; sockets may outlive it */
+
+/* --- bytes --- */
 
 struct http_socket {
     int fd;
-    struct http_tls_session *tls; /* NULL: none is spoken */
+    struct ssl_st *tls; /* NULL: no TLS */
 };
 
-/* Up to `size` bytes, HTTP_IO_DONE: *count of them, 1 or more. */
+enum http_io {
+    HTTP_IO_DONE,
+    HTTP_IO_WAIT_READ,  /* until the socket can be read */
+    HTTP_IO_WAIT_WRITE, /* until the socket can be written */
+    HTTP_IO_CLOSED,     /* by the other end, or an error: nothing more comes or goes */
+};
+
+/* Begins a connection. `tls` NULL: without TLS. False: out of memory; `fd` stays the caller's. */
+bool http_socket_begin(struct http_tls *tls, int fd, struct http_socket *socket);
+/* Receives up to `size` bytes. HTTP_IO_DONE: *count of them, 1 or more. */
 enum http_io http_socket_receive(struct http_socket *socket, void *bytes, size_t size,
                                  size_t *count);
-/* As much of `out` as goes, which isn't empty; what went is gone from it. HTTP_IO_DONE: some
- * did. */
+/* Sends from `out`, which isn't empty, and removes from it what was sent. HTTP_IO_DONE: some bytes
+ * were sent. */
 enum http_io http_socket_send(struct http_socket *socket, struct evbuffer *out);
-/* Nothing more is sent. */
+/* Tells the other end that nothing more is sent. */
 void http_socket_shut(struct http_socket *socket);
-/* Whether the other end has closed it, or its half, behind bytes that nobody reads. */
+/* Returns whether the other end has closed the connection, or its half, behind unread bytes. */
 bool http_socket_is_gone(const struct http_socket *socket);
-/* `hard`: so that the other end knows that something is missing. */
+/* `hard`: so that the other end can tell that something is missing. */
 void http_socket_close(struct http_socket *socket, bool hard);
 
 #endif

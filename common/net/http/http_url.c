@@ -12,7 +12,7 @@ static enum status refuse(const char *text, const char *why, struct error *err)
                      text, why);
 }
 
-/* Behind the scheme; the port that it stands for, NULL: none. */
+/* Returns the text behind the scheme. *port: the scheme's default port, or NULL. */
 static const char *take_scheme(const char *text, struct http_url *url, const char **port)
 {
     static const char http[] = "http://", https[] = "https://";
@@ -29,7 +29,8 @@ static const char *take_scheme(const char *text, struct http_url *url, const cha
     return text + strlen(http);
 }
 
-/* What a name, an IPv4 address, or in brackets an IPv6 address (with its zone) is made of. */
+/* Returns whether the characters are those of a name, an IPv4 address, or in brackets an IPv6
+ * address (with its zone). */
 static bool is_host(const char *host, size_t length, bool bracketed)
 {
     static const char letters[] =
@@ -40,7 +41,7 @@ static bool is_host(const char *host, size_t length, bool bracketed)
     return length > 0 && length <= HTTP_URL_MAX_HOST_BYTES;
 }
 
-/* `text`: ":80", or nothing: the one that the scheme stands for, NULL: none. */
+/* `text`: ":80", or nothing: then the port is `usual`. NULL: there is no default. */
 static enum status take_port(const char *text, size_t length, const char *usual, const char *whole,
                              struct http_url *url, struct error *err)
 {

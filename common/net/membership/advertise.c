@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Host and port of "host:port"; the port's text may be empty. False: too long, or brackets that
- * don't match. */
+/* Splits "host:port". The port's text may be empty. False: too long, or brackets that don't
+ * match. */
 static bool split(const char *text, char *host, size_t size, const char **port)
 {
     const char *colon = strrchr(text, ':');
@@ -62,15 +62,16 @@ enum status advertise_parse(const char *setting, struct advertise *advertise, st
                          "address in [brackets]",
                          setting);
     if (is_every_interface(parsed.host))
-        return error_set(err, STATUS_INVALID,
-                         "'%.100s' is not an address to advertise: nobody can dial every interface",
-                         setting);
+        return error_set(
+            err, STATUS_INVALID,
+            "'%.100s' is not an address to advertise: every interface can't be dialled", setting);
     parsed.port = (uint16_t)port;
     *advertise = parsed;
     return STATUS_OK;
 }
 
-/* The own end of the route to `at`: connecting a datagram socket chooses it and sends nothing. */
+/* Finds the own end of the route to `at`. Connecting a datagram socket chooses it and sends
+ * nothing. */
 static bool find_own_end(const struct addrinfo *at, char *host, size_t size)
 {
     int fd = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -43,15 +43,10 @@ enum status membership_create(const struct membership_config *config, struct mem
     return STATUS_OK;
 }
 
-static struct shared_snapshot *shared_of(const struct membership_snapshot *snapshot)
-{
-    return (struct shared_snapshot *)((char *)snapshot -
-                                      offsetof(struct shared_snapshot, snapshot));
-}
-
 void membership_snapshot_unref(const struct membership_snapshot *snapshot)
 {
-    struct shared_snapshot *shared = shared_of(snapshot);
+    struct shared_snapshot *shared =
+        (struct shared_snapshot *)((char *)snapshot - offsetof(struct shared_snapshot, snapshot));
     if (atomic_fetch_sub(&shared->references, 1) == 1)
         free(shared);
 }

@@ -1,11 +1,11 @@
-/* Which workers there are: one versioned set that workers join and leave and that a router watches.
+/* The set of workers: one versioned set that workers join and leave, and that a router watches.
  *
- * This is the embedded registry: it lives in the router's process. A worker joins again and again
- * until the router holds a Session to it; a worker that is held stays, one that is not lapses
- * `ttl_us` after it was last heard of. Address is not identity: a worker is its name and its
- * incarnation, and a restart is a new incarnation that takes the name over.
+ * This registry lives in the router's process. A worker joins again and again until the router
+ * holds a Session to it. A held worker stays. Another one lapses `ttl_us` after it was last heard
+ * of. Its address isn't its identity: a worker is its name and its incarnation, and a restart is a
+ * new incarnation that takes the name over.
  *
- * Any thread may call; snapshots are immutable and shared. The watch runs on the thread that made
+ * Any thread may call. Snapshots are immutable and shared. The watch runs on the thread that made
  * the change, outside the lock; it must not block, and it may take a snapshot. Time is handed in.
  * Refuses: dialing, health, choosing.
  */
@@ -42,20 +42,20 @@ enum status membership_create(const struct membership_config *config,
                               struct membership **membership) WARN_UNUSED;
 void membership_destroy(struct membership *membership);
 
-/* A new worker, a heartbeat of a known one, or its next incarnation. STATUS_LIMIT: full;
- * STATUS_INVALID: the name belongs to another live worker (held, at another address). */
+/* Adds a new worker, a heartbeat of a known one, or its next incarnation. STATUS_LIMIT: the set is
+ * full. STATUS_INVALID: the name belongs to another live worker (held, at another address). */
 enum status membership_join(struct membership *membership, const struct worker_info *info,
                             uint64_t now_us, struct error *err) WARN_UNUSED;
-/* Nothing happens if that incarnation is not a member. */
+/* Does nothing if that incarnation isn't a member. */
 void membership_leave(struct membership *membership, const char *name, uint64_t incarnation);
-/* The router got, or lost, its Session. */
+/* Notes that the router got, or lost, its Session. */
 void membership_hold(struct membership *membership, const char *name, uint64_t incarnation,
                      bool held, uint64_t now_us);
 bool membership_held(struct membership *membership, const char *name, uint64_t incarnation);
-/* Removes what lapsed; returns when to ask again (UINT64_MAX: nothing can lapse). */
+/* Removes lapsed workers. Returns the time of the next call; UINT64_MAX: nothing can lapse. */
 uint64_t membership_lapse(struct membership *membership, uint64_t now_us);
 
-/* The newest snapshot; give it back with membership_snapshot_unref. */
+/* Returns the newest snapshot. membership_snapshot_unref gives it back. */
 const struct membership_snapshot *membership_snapshot(struct membership *membership);
 void membership_snapshot_unref(const struct membership_snapshot *snapshot);
 

@@ -1,14 +1,11 @@
 #include "common/net/membership/registrar.h"
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/base/rng.h"
 #include "common/base/str.h"
-#include "common/net/membership/registrar_complaint.h"
 #include "common/net/membership/worker_message.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,17 +23,17 @@ struct registrar {
         size_t size;
     } joining, leaving_request; /* RegisterRequest */
     pthread_t thread;
-    /* Of the thread alone. */
+    /* Belong to the thread. */
     uint64_t backoff_us;
     struct registrar_complaint complaint;
     bool accepted_before;
 
-    pthread_mutex_t mutex; /* guards what follows */
+    pthread_mutex_t mutex; /* guards the fields below */
     pthread_cond_t changed;
     bool stopping, session_up;
-    bool known;         /* the router took this worker in at some time */
+    bool known;         /* the router has accepted this worker at some time */
     bool leaving, left; /* asked for; done */
-    bool answered;      /* the call in flight has ended, as `code` and `message` say */
+    bool answered;      /* the call in flight has ended with `code` and `message` */
     enum rpc_code code;
     char message[sizeof((struct error *)NULL)->text]; /* a whole sentence of the router */
 };
@@ -44,7 +41,7 @@ struct registrar {
 static void registrar_on_message(struct rpc_call *call, struct rpc_bytes bytes)
 {
     (void)call;
-    (void)bytes; /* the status says it all */
+    (void)bytes; /* the status is the answer */
 }
 
 static void registrar_on_closed(struct rpc_call *call, const struct rpc_end *end)
@@ -58,7 +55,31 @@ static void registrar_on_closed(struct rpc_call *call, const struct rpc_end *end
     pthread_mutex_unlock(&registrar->mutex);
 }
 
-/* Of a call that ended with `code`, RPC_OK as well. */
+bool registrar_complaint_due(struct registrar_complaint *complaint, enum rpc_code code,
+                             uint64_t now_us, enum log_level *level)
+{
+    bool first = !complaint->failing_since_us;
+    if (code == RPC_OK) {
+        complaint->failing_since_us = 0;
+        return false;
+    }
+    if (first)
+        complaint->failing_since_us = now_us;
+    bool refused = code == RPC_FAILED_PRECONDITION || code == RPC_INVALID_ARGUMENT;
+    if (!refused && now_us - complaint->failing_since_us < REGISTRAR_PATIENCE_US) {
+        *level = LOG_INFO;
+        return first;
+    }
+    if (complaint->complained_us && code == complaint->complained_of &&
+        now_us - complaint->complained_us < REGISTRAR_COMPLAIN_EVERY_US)
+        return false;
+    complaint->complained_of = code;
+    complaint->complained_us = now_us;
+    *level = refused ? LOG_ERROR : LOG_WARN;
+    return true;
+}
+
+/* `code`: the end of a call, maybe RPC_OK. */
 static void complain(struct registrar *registrar, enum rpc_code code, const char *message)
 {
     char quoted[600];
@@ -71,8 +92,8 @@ static void complain(struct registrar *registrar, enum rpc_code code, const char
                                      : "can't register with the router");
 }
 
-/* One call with that request; under the lock, which is given up while it waits. Its status is in
- * `code` and `message`, which are UNAVAILABLE and "" where there was no answer. */
+/* Makes one call with that request. Under the lock, which is given up while it waits. Sets `code`
+ * and `message`: UNAVAILABLE and "" if there was no answer. */
 static void registrar_ask(struct registrar *registrar, const struct packed *request,
                           uint64_t deadline_us)
 {
@@ -96,7 +117,7 @@ static void registrar_ask(struct registrar *registrar, const struct packed *requ
         rpc_call_unref(call);
 }
 
-/* One registration; under the lock, which is given up while it waits. Returns whether it was
+/* Registers once. Under the lock, which is given up while it waits. Returns whether the router
  * accepted. */
 static bool registrar_call(struct registrar *registrar)
 {
@@ -117,7 +138,7 @@ static bool registrar_call(struct registrar *registrar)
     return code == RPC_OK;
 }
 
-/* Under the lock: until the time is over, or something changed that the loop must look at. */
+/* Waits until the time is over, or something changed that the loop must look at. Under the lock. */
 static void registrar_rest(struct registrar *registrar, uint64_t rest_us)
 {
     struct timespec until;

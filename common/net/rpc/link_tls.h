@@ -1,5 +1,5 @@
-/* The settings internal-tls-..., which the router and the workers share, and the TLS of all links
- * between them that follows: both ends show a certificate, and both check the other's. */
+/* The settings internal-tls-..., which the router and the workers share: TLS of all links between
+ * them. Both ends show a certificate, and both check the other's. */
 #ifndef BATON_NET_RPC_LINK_TLS_H
 #define BATON_NET_RPC_LINK_TLS_H
 
@@ -9,8 +9,8 @@ struct link_tls_settings {
     char cert[1024], key[1024], ca[1024], name[256]; /* "": not given */
 };
 
-/* Their rows of a program's table of settings; `field`: the struct above in that of the program,
- * `owner`. */
+/* The rows of a program's table of settings. `owner`: the program's struct; `field`: its member of
+ * the struct above. */
 #define LINK_TLS_ROWS(owner, field)                                                                \
     {.name = "internal-tls-cert",                                                                  \
      .type = CONFIG_STRING,                                                                        \
@@ -38,10 +38,10 @@ struct link_tls_settings {
                 "server's must hold the host that is dialled, and a client's may hold any"         \
     }
 
-/* STATUS_INVALID: a part is missing. No file is looked at. */
+/* STATUS_INVALID: a part is missing. Reads no file. */
 enum status link_tls_check(const struct link_tls_settings *settings, struct error *err) WARN_UNUSED;
-/* Zeroes `tls` where nothing is given. tls->peer_name is the settings' own. As link_tls_check, or
- * certificates_open. */
+/* Opens the certificates. Zeroes *tls if nothing is given. tls->peer_name points into `settings`.
+ * Fails as link_tls_check and certificates_open do. */
 enum status link_tls_open(const struct link_tls_settings *settings, struct rpc_tls *tls,
                           struct error *err) WARN_UNUSED;
 void link_tls_close(struct rpc_tls *tls);

@@ -1,5 +1,5 @@
-/* Sends protobuf-c messages on calls, packed once, straight into the transport's memory. Incoming
- * ones are unpacked with proto/proto_unpack.h. */
+/* Sends protobuf-c messages on calls, packed once, into the transport's memory.
+ * proto/proto_unpack.h unpacks incoming ones. */
 #ifndef BATON_NET_RPC_MESSAGE_H
 #define BATON_NET_RPC_MESSAGE_H
 

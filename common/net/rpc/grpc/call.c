@@ -10,6 +10,164 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+/* --- metadata --- */
+
+static bool has_nul(grpc_slice slice)
+{
+    return memchr(GRPC_SLICE_START_PTR(slice), 0, GRPC_SLICE_LENGTH(slice)) != NULL;
+}
+
+void headers_read(struct headers *headers, const grpc_metadata_array *array)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < array->count; i++)
+        size += GRPC_SLICE_LENGTH(array->metadata[i].key) +
+                GRPC_SLICE_LENGTH(array->metadata[i].value) + 2;
+    headers_deinit(headers);
+    if (!size)
+        return;
+    headers->block = malloc(size);
+    ASSERT(headers->block);
+    for (size_t i = 0; i < array->count; i++) {
+        const grpc_metadata *item = &array->metadata[i];
+        if (grpc_is_binary_header(item->key) || has_nul(item->key) || has_nul(item->value))
+            continue;
+        const grpc_slice *parts[] = {&item->key, &item->value};
+        for (size_t part = 0; part < 2; part++) {
+            size_t length = GRPC_SLICE_LENGTH(*parts[part]);
+            memcpy(headers->block + headers->size, GRPC_SLICE_START_PTR(*parts[part]), length);
+            headers->size += length;
+            headers->block[headers->size++] = 0;
+        }
+    }
+}
+
+void headers_deinit(struct headers *headers)
+{
+    free(headers->block);
+    *headers = (struct headers){0};
+}
+
+const char *headers_get(const struct headers *headers, const char *key)
+{
+    for (size_t at = 0; at < headers->size;) {
+        const char *name = headers->block + at;
+        const char *value = name + strlen(name) + 1;
+        if (!strcmp(name, key))
+            return value;
+        at = (size_t)(value + strlen(value) + 1 - headers->block);
+    }
+    return "";
+}
+
+enum status header_list_add(struct header_list *list, const char *key, const char *value)
+{
+    if (list->count == RPC_MAX_METADATA)
+        return STATUS_LIMIT;
+    grpc_slice key_slice = grpc_slice_from_copied_string(key);
+    grpc_slice value_slice = grpc_slice_from_copied_string(value);
+    if (!grpc_header_key_is_legal(key_slice) || grpc_is_binary_header(key_slice) ||
+        !grpc_header_nonbin_value_is_legal(value_slice)) {
+        grpc_slice_unref(key_slice);
+        grpc_slice_unref(value_slice);
+        return STATUS_INVALID;
+    }
+    if (!list->items)
+        list->items = calloc(RPC_MAX_METADATA, sizeof *list->items);
+    ASSERT(list->items);
+    list->items[list->count++] = (grpc_metadata){.key = key_slice, .value = value_slice};
+    return STATUS_OK;
+}
+
+void header_list_deinit(struct header_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        grpc_slice_unref(list->items[i].key);
+        grpc_slice_unref(list->items[i].value);
+    }
+    free(list->items);
+    *list = (struct header_list){0};
+}
+
+/* --- the set of live calls --- */
+
+void call_set_init(struct call_set *set)
+{
+    *set = (struct call_set){0};
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&set->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&set->lock, NULL);
+}
+
+void call_set_deinit(struct call_set *set)
+{
+    ASSERT(!set->count);
+    pthread_cond_destroy(&set->changed);
+    pthread_mutex_destroy(&set->lock);
+}
+
+size_t call_set_add(struct call_set *set, struct rpc_call *call)
+{
+    pthread_mutex_lock(&set->lock);
+    size_t count = 0;
+    if (!set->closed) {
+        call->link = (struct call_link){NULL, set->first};
+        if (set->first)
+            set->first->link.previous = call;
+        set->first = call;
+        count = ++set->count;
+    }
+    pthread_mutex_unlock(&set->lock);
+    return count;
+}
+
+void call_set_remove(struct call_set *set, struct rpc_call *call)
+{
+    pthread_mutex_lock(&set->lock);
+    if (call->link.previous)
+        call->link.previous->link.next = call->link.next;
+    else
+        set->first = call->link.next;
+    if (call->link.next)
+        call->link.next->link.previous = call->link.previous;
+    if (!--set->count)
+        pthread_cond_broadcast(&set->changed);
+    pthread_mutex_unlock(&set->lock);
+}
+
+void call_set_close(struct call_set *set)
+{
+    pthread_mutex_lock(&set->lock);
+    set->closed = true;
+    pthread_mutex_unlock(&set->lock);
+}
+
+void call_set_each(struct call_set *set, void (*visit)(void *context, struct rpc_call *call),
+                   void *context)
+{
+    pthread_mutex_lock(&set->lock);
+    for (struct rpc_call *call = set->first; call; call = call->link.next)
+        visit(context, call);
+    pthread_mutex_unlock(&set->lock);
+}
+
+bool call_set_wait(struct call_set *set, uint64_t until_us)
+{
+    if (until_us == UINT64_MAX) {
+        pthread_cond_wait(&set->changed, &set->lock);
+        return true;
+    }
+    struct timespec until = {.tv_sec = (time_t)(until_us / 1000000u),
+                             .tv_nsec = (long)(until_us % 1000000u) * 1000};
+    return pthread_cond_timedwait(&set->changed, &set->lock, &until) != ETIMEDOUT;
+}
+
+/* --- life --- */
 
 static void on_closed(struct tag *tag, bool ok);
 static void on_received(struct tag *tag, bool ok);
@@ -33,7 +191,7 @@ struct rpc_call *call_create(grpc_call *core, grpc_completion_queue *queue, bool
     return call;
 }
 
-/* Gives back what belongs to gRPC core; the struct itself may live on. With call->lock held. */
+/* Gives back all that belongs to gRPC core. The struct itself may live on. With call->lock held. */
 static void release_core(struct rpc_call *call)
 {
     call_drop_queue(call);
@@ -103,7 +261,7 @@ void call_start_batch(struct rpc_call *call, const grpc_op *ops, size_t count, s
 {
     call->pending++;
     tag_publish(tag);
-    /* Core refuses only what its contract forbids (two sends at once, illegal headers), which is
+    /* Core refuses only violations of its contract (two sends at once, illegal headers), which are
      * checked before. */
     grpc_call_error failure = grpc_call_start_batch(call->core, ops, count, tag, NULL);
     ASSERT(failure == GRPC_CALL_OK);
@@ -205,14 +363,6 @@ void call_begin_client(struct rpc_call *call, bool wait_for_ready)
 
 /* --- events --- */
 
-static void refuse_large(struct rpc_call *call, size_t size)
-{
-    char sentence[120];
-    snprintf(sentence, sizeof sentence, "the message has %zu bytes, but the limit is %zu", size,
-             call->max_message_bytes);
-    rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "message_too_large", sentence);
-}
-
 static void deliver_message(struct rpc_call *call, grpc_byte_buffer *buffer)
 {
     pthread_mutex_lock(&call->lock);
@@ -227,7 +377,10 @@ static void deliver_message(struct rpc_call *call, grpc_byte_buffer *buffer)
     }
     size_t size = grpc_byte_buffer_length(buffer);
     if (call->is_server && size > call->max_message_bytes) {
-        refuse_large(call, size);
+        char sentence[120];
+        snprintf(sentence, sizeof sentence, "the message has %zu bytes, but the limit is %zu", size,
+                 call->max_message_bytes);
+        rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "message_too_large", sentence);
         return;
     }
     if (!call->handlers.message)
@@ -251,9 +404,8 @@ static void deliver_message(struct rpc_call *call, grpc_byte_buffer *buffer)
     grpc_byte_buffer_reader_destroy(&reader);
 }
 
-/* The client sends no more; on a cancelled call that isn't a half-close but the end, and `closed`
- * tells it. (Core's question below has no such meaning on a client, where the end of the messages
- * is the end of the call anyway.) */
+/* The client sends no more. On a cancelled call that isn't a half-close but the end, and `closed`
+ * comes. (On a client the end of the messages is the end of the call.) */
 static void deliver_half_close(struct rpc_call *call)
 {
     if (!call->is_server || grpc_call_failed_before_recv_message(call->core))
@@ -272,7 +424,7 @@ static void deliver_half_close(struct rpc_call *call)
 
 static void on_received(struct tag *tag, bool ok)
 {
-    (void)ok; /* a NULL buffer tells more: no message, for whatever reason */
+    (void)ok; /* a NULL buffer means that there is no message, for any reason */
     struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, received_tag);
     grpc_byte_buffer *buffer = call->received;
     call->received = NULL;
@@ -308,39 +460,32 @@ static void on_closed(struct tag *tag, bool ok)
 
 /* --- the end --- */
 
-/* The client's timer runs out a moment before ours (and grpc-timeout is rounded up), so its cancel
- * comes first: near the deadline a cancel is the deadline. */
-static bool near_deadline(const struct rpc_call *call)
-{
-    return rpc_call_deadline_left_us(call) <= 20000 + call->allowed_us / 64;
-}
-
-static void tell_closed_server(struct rpc_call *call)
+static void report_closed_server(struct rpc_call *call)
 {
     struct rpc_end end = {RPC_CANCELLED, "", "the client cancelled or was lost", false};
+    /* The client's timer runs out a moment before ours (and grpc-timeout is rounded up), so its
+     * cancel comes first. Near the deadline a cancel is the deadline. */
+    uint64_t near_us = 20000 + call->allowed_us / 64;
     if (!call->cancelled && call->status_accepted)
         end = (struct rpc_end){call->end_code, call->end_reason, call->end_message, false};
-    else if (call->deadline_us != UINT64_MAX && near_deadline(call))
+    else if (call->deadline_us != UINT64_MAX && rpc_call_deadline_left_us(call) <= near_us)
         end = (struct rpc_end){RPC_DEADLINE_EXCEEDED, "", "the client's deadline passed", false};
     call->handlers.closed(call, &end);
 }
 
-/* gRPC tells it in words alone: those of the status, which a peer, or who stands in between, may
- * say as well, and those of the error, which name the peer whose status it is. Not to find them
- * costs time and nothing else. */
-static bool was_refused(const struct rpc_call *call, const char *message)
-{
-    return call->status == GRPC_STATUS_UNAVAILABLE && strstr(message, strerror(ECONNREFUSED)) &&
-           call->error_text && !strstr(call->error_text, "Error received from peer");
-}
-
-static void tell_closed_client(struct rpc_call *call)
+static void report_closed_client(struct rpc_call *call)
 {
     struct headers trailers = {0};
     headers_read(&trailers, &call->trailing_metadata);
     char *message = grpc_slice_to_c_string(call->status_details);
+    /* gRPC reports a refused connection in words only. A peer, or a proxy, may put the same words
+     * in its status, but then the error's words name the peer. A refusal that isn't recognized
+     * costs time and nothing else. */
+    bool refused = call->status == GRPC_STATUS_UNAVAILABLE &&
+                   strstr(message, strerror(ECONNREFUSED)) && call->error_text &&
+                   !strstr(call->error_text, "Error received from peer");
     struct rpc_end end = {(enum rpc_code)call->status, headers_get(&trailers, "baton-reason"),
-                          message, was_refused(call, message)};
+                          message, refused};
     call->handlers.closed(call, &end);
     gpr_free(message);
     headers_deinit(&trailers);
@@ -355,9 +500,9 @@ void call_end_if_done(struct rpc_call *call)
         return;
     /* From here on nothing can start a batch, so this was the last event. */
     if (call->handlers.closed && call->is_server)
-        tell_closed_server(call);
+        report_closed_server(call);
     else if (call->handlers.closed)
-        tell_closed_client(call);
+        report_closed_client(call);
     pthread_mutex_lock(&call->lock);
     release_core(call);
     pthread_mutex_unlock(&call->lock);

@@ -6,13 +6,6 @@
 
 #define MAX_SENTENCE_BYTES 1024
 
-static void add_cost(struct rpc_call *call, size_t cost_bytes)
-{
-    call->queued_bytes += cost_bytes;
-    if (call->budget)
-        atomic_fetch_add(&call->budget->used_bytes, cost_bytes);
-}
-
 static void take_cost(struct rpc_call *call, size_t cost_bytes)
 {
     call->queued_bytes -= cost_bytes;
@@ -20,20 +13,7 @@ static void take_cost(struct rpc_call *call, size_t cost_bytes)
         atomic_fetch_sub(&call->budget->used_bytes, cost_bytes);
 }
 
-/* Where all calls together have used up what they may, those that queue much are stopped, not those
- * whose clients read. */
-static bool fits(const struct rpc_call *call, size_t size)
-{
-    if (size > SIZE_MAX - CALL_MESSAGE_COST_BYTES ||
-        size + CALL_MESSAGE_COST_BYTES > call->max_queued_bytes - call->queued_bytes)
-        return false;
-    const struct send_budget *budget = call->budget;
-    size_t cost_bytes = size + CALL_MESSAGE_COST_BYTES;
-    return !budget || call->queued_bytes + cost_bytes <= RPC_FAIR_BYTES ||
-           atomic_load(&budget->used_bytes) + cost_bytes <= budget->limit_bytes;
-}
-
-/* What was sent has entered the connection. */
+/* The batch that was out has entered the connection. */
 static void note_sent(struct rpc_call *call)
 {
     call->pending--;
@@ -42,8 +22,8 @@ static void note_sent(struct rpc_call *call)
     call->in_flight_bytes = 0;
 }
 
-/* Most often core has done with a batch when it has taken it. Whether that was so, and the call
- * goes on: then no other thread is woken to hear of it. */
+/* Most often core has completed a batch when it has taken it. Returns whether it has and the call
+ * goes on: then no other thread is woken for the event. */
 static bool start_sending(struct rpc_call *call, const grpc_op *ops, size_t count)
 {
     bool ok;
@@ -62,26 +42,8 @@ struct send_batch {
     grpc_op ops[3];
     size_t count;
     grpc_byte_buffer *body; /* NULL: no message goes */
-    grpc_slice sentence;    /* of the status */
+    grpc_slice sentence;    /* the status' message */
 };
-
-static void add_headers(struct rpc_call *call, struct send_batch *batch)
-{
-    grpc_op *op = &batch->ops[batch->count++];
-    op->op = GRPC_OP_SEND_INITIAL_METADATA;
-    op->data.send_initial_metadata.count = call->own_headers.count;
-    op->data.send_initial_metadata.metadata = call->own_headers.items;
-    call->headers_sent = true;
-}
-
-static void add_first_message(struct rpc_call *call, struct send_batch *batch)
-{
-    grpc_op *op = &batch->ops[batch->count++];
-    batch->body = grpc_raw_byte_buffer_create(&call->first->slice, 1);
-    op->op = GRPC_OP_SEND_MESSAGE;
-    op->data.send_message.send_message = batch->body;
-    call->in_flight_bytes = call->first->cost_bytes;
-}
 
 static void add_end(struct rpc_call *call, struct send_batch *batch)
 {
@@ -105,18 +67,28 @@ static void drop_first(struct rpc_call *call)
     free(head);
 }
 
-/* One batch carries all that may leave now: headers, one message (core allows no second), and
- * behind the last one the end. Whether it has left, and there may be more. */
+/* Sends all that may leave now in one batch: headers, one message (core allows no second), and
+ * behind the last one the end. Returns whether it has left, and there may be more. */
 static bool send_batch(struct rpc_call *call)
 {
     struct send_batch batch = {.sentence = grpc_empty_slice()};
     bool ends = call->end_wanted && !call->end_sent && (!call->first || !call->first->next);
     if (call->sending || call->terminal || call->send_broken || (!call->first && !ends))
         return false;
-    if (!call->headers_sent)
-        add_headers(call, &batch);
-    if (call->first)
-        add_first_message(call, &batch);
+    if (!call->headers_sent) {
+        grpc_op *op = &batch.ops[batch.count++];
+        op->op = GRPC_OP_SEND_INITIAL_METADATA;
+        op->data.send_initial_metadata.count = call->own_headers.count;
+        op->data.send_initial_metadata.metadata = call->own_headers.items;
+        call->headers_sent = true;
+    }
+    if (call->first) {
+        grpc_op *op = &batch.ops[batch.count++];
+        batch.body = grpc_raw_byte_buffer_create(&call->first->slice, 1);
+        op->op = GRPC_OP_SEND_MESSAGE;
+        op->data.send_message.send_message = batch.body;
+        call->in_flight_bytes = call->first->cost_bytes;
+    }
     if (ends)
         add_end(call, &batch);
     bool sent = start_sending(call, batch.ops, batch.count);
@@ -168,20 +140,29 @@ static enum status enqueue(struct rpc_call *call, size_t size,
 {
     if (call->terminal || call->send_broken || call->end_wanted || call->silenced)
         return STATUS_CANCELLED;
-    if (!fits(call, size))
+    size_t cost_bytes = size + CALL_MESSAGE_COST_BYTES;
+    if (cost_bytes < size || cost_bytes > call->max_queued_bytes - call->queued_bytes)
+        return STATUS_LIMIT;
+    /* When all calls together have too many unsent bytes, calls that queue much are stopped. Calls
+     * with a client that reads go on. */
+    struct send_budget *budget = call->budget;
+    if (budget && call->queued_bytes + cost_bytes > RPC_FAIR_BYTES &&
+        atomic_load(&budget->used_bytes) + cost_bytes > budget->limit_bytes)
         return STATUS_LIMIT;
     struct outgoing *message = malloc(sizeof *message);
     ASSERT(message);
     grpc_slice slice = grpc_slice_malloc(size);
     if (size)
         pack(GRPC_SLICE_START_PTR(slice), source);
-    *message = (struct outgoing){.slice = slice, .cost_bytes = size + CALL_MESSAGE_COST_BYTES};
+    *message = (struct outgoing){.slice = slice, .cost_bytes = cost_bytes};
     if (call->first)
         call->last->next = message;
     else
         call->first = message;
     call->last = message;
-    add_cost(call, message->cost_bytes);
+    call->queued_bytes += cost_bytes;
+    if (budget)
+        atomic_fetch_add(&budget->used_bytes, cost_bytes);
     call_pump(call);
     return STATUS_OK;
 }
@@ -215,7 +196,7 @@ size_t rpc_call_queued_bytes(struct rpc_call *call)
     return queued_bytes;
 }
 
-/* `late`: what the header belongs to has left. With call->lock held. */
+/* `late`: the headers or trailers have left. With call->lock held. */
 static enum status add_header(const struct rpc_call *call, bool late, struct header_list *list,
                               const struct rpc_metadata *header)
 {
@@ -252,7 +233,7 @@ void rpc_call_half_close(struct rpc_call *call)
     pthread_mutex_unlock(&call->lock);
 }
 
-/* A copy that is cut at a character's first byte: a header block of HTTP/2 has room for little. */
+/* Returns a copy, cut between characters: a header block of HTTP/2 has little room. */
 static char *copy_message(const char *source)
 {
     size_t length = strnlen(source, MAX_SENTENCE_BYTES);
@@ -315,7 +296,7 @@ void rpc_call_break(struct rpc_call *call, enum rpc_code code, const char *messa
 void rpc_call_drop_queued(struct rpc_call *call)
 {
     pthread_mutex_lock(&call->lock);
-    if (!call->end_wanted) /* else the status may be among it */
+    if (!call->end_wanted) /* otherwise the status may be on its way behind them */
         call_drop_queue(call);
     pthread_mutex_unlock(&call->lock);
 }

@@ -1,7 +1,6 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/net/rpc/grpc/call.h"
-#include "common/net/rpc/grpc/channel_args.h"
 #include "common/net/rpc/grpc/runtime.h"
 #include "common/net/rpc/grpc/tls.h"
 
@@ -16,9 +15,9 @@ struct rpc_channel {
     size_t max_message_bytes, max_queued_bytes;
     uint64_t keepalive_us;
     struct certificates *certificates; /* NULL: in the clear */
-    pthread_mutex_t lock;              /* of the next two */
+    pthread_mutex_t lock;              /* guards the next two */
     grpc_channel *core;
-    uint64_t version; /* of the certificates that core has */
+    uint64_t version; /* the set of certificates that core has */
     struct call_set calls;
 };
 
@@ -29,7 +28,7 @@ static void add_settings(const struct rpc_channel *channel, struct channel_args 
     channel_args_add(args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     channel_args_add(args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
     channel_args_add(args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-    channel_args_add(args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000); /* limit of one attempt */
+    channel_args_add(args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000); /* one attempt at most */
     /* Nothing behind our back: retries are the caller's, peers are reached directly, no lookups in
      * DNS records. */
     channel_args_add(args, GRPC_ARG_ENABLE_RETRIES, 0);
@@ -39,7 +38,7 @@ static void add_settings(const struct rpc_channel *channel, struct channel_args 
         channel_args_add_string(args, GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, channel->peer_name);
 }
 
-/* With the certificates as they are now. */
+/* Makes core's channel with the current certificates. */
 static grpc_channel *dial(struct rpc_channel *channel)
 {
     struct channel_args args = {0};
@@ -125,14 +124,6 @@ void rpc_channel_destroy(struct rpc_channel *channel)
     free(channel);
 }
 
-static gpr_timespec deadline_after(uint64_t deadline_us)
-{
-    if (!deadline_us || deadline_us > INT64_MAX / 2)
-        return gpr_inf_future(GPR_CLOCK_MONOTONIC);
-    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                        gpr_time_from_micros((int64_t)deadline_us, GPR_TIMESPAN));
-}
-
 enum status rpc_call_start_with(struct rpc_channel *channel, const struct rpc_call_options *options,
                                 struct rpc_call **call)
 {
@@ -144,7 +135,11 @@ enum status rpc_call_start_with(struct rpc_channel *channel, const struct rpc_ca
         header_list_deinit(&headers);
         return status;
     }
-    struct rpc_call *made = new_call(channel, options->path, deadline_after(options->deadline_us));
+    gpr_timespec deadline = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    if (options->deadline_us && options->deadline_us <= INT64_MAX / 2)
+        deadline = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                gpr_time_from_micros((int64_t)options->deadline_us, GPR_TIMESPAN));
+    struct rpc_call *made = new_call(channel, options->path, deadline);
     made->handlers = options->handlers;
     made->set = &channel->calls;
     made->max_queued_bytes = channel->max_queued_bytes;

@@ -3,6 +3,8 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/str.h"
+#include "common/net/rpc/rpc.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,12 +23,12 @@
 
 #define MAX_SOCKETS       8 /* addresses that one name means */
 #define BACKLOG           512
-#define PAUSE_MS          100      /* where not even a refusal can be had */
+#define PAUSE_MS          100      /* when not even a refusal is possible */
 #define SWEEP_EVERY_US    10000    /* a full table is looked through no more often */
 #define COMPLAIN_EVERY_US 10000000 /* one line for all refusals of that time */
 
-/* A connection is known by its descriptor's inode: gRPC core closes it, and the number may be
- * another file's by then. */
+/* A descriptor's inode identifies a connection: gRPC core closes it, and the descriptor's number
+ * may belong to another file by then. */
 struct connection {
     int fd;
     ino_t inode;
@@ -40,25 +42,80 @@ struct listener {
     int stop_fd, spare_fd;
     pthread_t thread;
     bool started;
-    /* The thread's. */
+    /* Belong to the thread. */
     struct connection *connections; /* [max_connections] */
     size_t count;
     uint64_t swept_us, complained_us, refused;
 };
 
-/* ------------------------------------------------------------------------------------- opening */
+/* --- "host:port" --- */
 
-static uint16_t port_of(int fd)
+enum status address_parse(const char *text, struct address *address, struct error *err)
 {
-    struct sockaddr_storage bound = {0};
-    socklen_t length = sizeof bound;
-    bool known = getsockname(fd, (struct sockaddr *)&bound, &length) == 0;
-    ASSERT(known);
-    return ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                             : ((struct sockaddr_in *)&bound)->sin_port);
+    static const char *const hint = "is not host:port (127.0.0.1:0 takes any free port)";
+    const char *colon = strrchr(text, ':');
+    uint64_t port;
+    if (!colon || !str_to_u64(colon + 1, 0, 65535, &port))
+        return error_set(err, STATUS_INVALID, "address \"%.100s\" %s", text, hint);
+    size_t length = (size_t)(colon - text);
+    struct address parsed = {.bracketed = text[0] == '['};
+    if (parsed.bracketed) {
+        if (length < 2 || text[length - 1] != ']')
+            return error_set(err, STATUS_INVALID, "address \"%.100s\" %s", text, hint);
+        text++;
+        length -= 2;
+    } else if (memchr(text, ':', length)) {
+        return error_set(err, STATUS_INVALID,
+                         "address \"%.100s\": an IPv6 address needs [brackets]", text);
+    }
+    if (length >= sizeof parsed.host)
+        return error_set(err, STATUS_INVALID, "address \"%.100s...\" is too long", text);
+    memcpy(parsed.host, text, length);
+    snprintf(parsed.port, sizeof parsed.port, "%u", (unsigned)port);
+    *address = parsed;
+    return STATUS_OK;
 }
 
-/* 0, or what went wrong. `alone`: IPv6 takes IPv4's connections too. */
+enum status rpc_check_listen(const char *listen, struct error *err)
+{
+    struct address address;
+    return address_parse(listen, &address, err);
+}
+
+enum status rpc_check_target(const char *target, struct error *err)
+{
+    struct address address;
+    if (address_parse(target, &address, NULL) == STATUS_OK && *address.host &&
+        strcmp(address.port, "0"))
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "\"%.100s\" is not host:port of a server (an IPv6 address in [brackets])",
+                     target);
+}
+
+bool address_is_loopback(const struct address *address)
+{
+    return !strncmp(address->host, "127.", 4) || !strcmp(address->host, "localhost") ||
+           !strcmp(address->host, "::1");
+}
+
+void address_from_core(const char *core, char *text, size_t size)
+{
+    size_t length = 0;
+    if (!strncmp(core, "ipv4:", 5) || !strncmp(core, "ipv6:", 5))
+        core += 5;
+    for (; *core && length + 1 < size; core++) {
+        bool open = !strncmp(core, "%5B", 3), close = !strncmp(core, "%5D", 3);
+        text[length++] = open ? '[' : close ? ']' : *core;
+        if (open || close)
+            core += 2;
+    }
+    text[length] = 0;
+}
+
+/* --- opening --- */
+
+/* Returns 0 or an errno. `alone`: IPv6 takes IPv4's connections, too. */
 static int open_socket(struct listener *listener, const struct addrinfo *at, bool alone)
 {
     int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol);
@@ -79,12 +136,17 @@ static int open_socket(struct listener *listener, const struct addrinfo *at, boo
         close(fd);
         return failure;
     }
-    listener->port = port_of(fd);
+    socklen_t length = sizeof address;
+    bool known = getsockname(fd, (struct sockaddr *)&address, &length) == 0;
+    ASSERT(known);
+    listener->port =
+        ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
+                                            : ((struct sockaddr_in *)&address)->sin_port);
     listener->sockets[listener->socket_count++] = fd;
     return 0;
 }
 
-/* A name may mean addresses that this machine hasn't; one that it has must do. */
+/* A name may mean addresses that this machine doesn't have. One that it has is enough. */
 static enum status open_sockets(struct listener *listener, const struct address *address,
                                 struct error *err)
 {
@@ -136,7 +198,7 @@ uint16_t listener_port(const struct listener *listener)
     return listener->port;
 }
 
-/* ----------------------------------------------------------------------------------- accepting */
+/* --- accepting --- */
 
 static void complain(struct listener *listener, const char *why)
 {
@@ -150,13 +212,6 @@ static void complain(struct listener *listener, const char *why)
     listener->refused = 0;
 }
 
-static bool is_open(const struct connection *connection)
-{
-    struct stat status;
-    return fstat(connection->fd, &status) == 0 && S_ISSOCK(status.st_mode) &&
-           status.st_ino == connection->inode;
-}
-
 /* Forgets the connections that were closed since the last time. */
 static void sweep(struct listener *listener)
 {
@@ -165,9 +220,12 @@ static void sweep(struct listener *listener)
         return;
     listener->swept_us = now_us;
     size_t kept = 0;
-    for (size_t i = 0; i < listener->count; i++)
-        if (is_open(&listener->connections[i]))
-            listener->connections[kept++] = listener->connections[i];
+    for (size_t i = 0; i < listener->count; i++) {
+        struct connection one = listener->connections[i];
+        struct stat status;
+        if (fstat(one.fd, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_ino == one.inode)
+            listener->connections[kept++] = one;
+    }
     listener->count = kept;
 }
 
@@ -187,9 +245,10 @@ static void take(struct listener *listener, int fd)
     listener->config.accepted(listener->config.context, fd);
 }
 
-enum turned { NOBODY_WAITS, ONE_TURNED_AWAY, NO_DESCRIPTOR };
+enum turned { NONE_WAITS, ONE_TURNED_AWAY, NO_DESCRIPTOR };
 
-/* Out of descriptors: the spare one is given for a moment, to tell the next client at least. */
+/* Out of descriptors: gives up the spare one for a moment, to close the next client's
+ * connection. */
 static enum turned turn_away(struct listener *listener, int door)
 {
     if (listener->spare_fd < 0)
@@ -205,10 +264,10 @@ static enum turned turn_away(struct listener *listener, int door)
     listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (fd >= 0)
         return ONE_TURNED_AWAY;
-    return failure == EAGAIN ? NOBODY_WAITS : NO_DESCRIPTOR;
+    return failure == EAGAIN ? NONE_WAITS : NO_DESCRIPTOR;
 }
 
-/* Whoever waits at one door, until nobody does. False: time must pass first. */
+/* Accepts all clients that wait at one socket. False: time must pass first. */
 static bool accept_all(struct listener *listener, int door)
 {
     for (int i = 0; i < BACKLOG; i++) {
@@ -220,25 +279,16 @@ static bool accept_all(struct listener *listener, int door)
         enum turned turned = ONE_TURNED_AWAY;
         switch (errno) {
         case EAGAIN: return true;
-        case EMFILE: /* whether or not somebody waits */
+        case EMFILE: /* whether or not a client waits */
         case ENFILE:
         case ENOBUFS:
         case ENOMEM: turned = turn_away(listener, door); break;
-        default: break; /* that client's fault: it left, or its network did */
+        default: break; /* the client left, or its network failed */
         }
         if (turned != ONE_TURNED_AWAY)
-            return turned == NOBODY_WAITS;
+            return turned == NONE_WAITS;
     }
     return true;
-}
-
-/* Milliseconds that poll() may wait; -1: for ever. */
-static int wait_ms(const struct listener *listener, uint64_t next_tick_us)
-{
-    if (!listener->config.tick_us)
-        return -1;
-    uint64_t now_us = clock_now_us();
-    return now_us < next_tick_us ? (int)((next_tick_us - now_us + 999) / 1000) : 0;
 }
 
 static void *listen_main(void *argument)
@@ -249,7 +299,11 @@ static void *listen_main(void *argument)
         fds[i + 1] = (struct pollfd){.fd = listener->sockets[i], .events = POLLIN};
     uint64_t next_tick_us = clock_now_us() + listener->config.tick_us;
     for (;;) {
-        poll(fds, 1 + listener->socket_count, wait_ms(listener, next_tick_us));
+        uint64_t now_us = clock_now_us();
+        int wait_ms = !listener->config.tick_us ? -1
+                      : now_us < next_tick_us   ? (int)((next_tick_us - now_us + 999) / 1000)
+                                                : 0;
+        poll(fds, 1 + listener->socket_count, wait_ms);
         if (fds[0].revents)
             return NULL;
         if (listener->config.tick_us && clock_now_us() >= next_tick_us) {

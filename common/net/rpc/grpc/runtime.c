@@ -3,15 +3,18 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 
+#include <grpc/compression.h>
 #include <grpc/support/log.h>
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_THREADS 64
+#define MAX_THREADS         64
+#define KEEPALIVE_ANSWER_MS 2000
 
 #if defined(__SANITIZE_THREAD__)
 void __tsan_acquire(void *address);
@@ -65,8 +68,7 @@ void tag_put_back(struct tag *tag, bool ok, grpc_call *call)
     ASSERT(failure == GRPC_CALL_OK);
 }
 
-/* gRPC core's own lines become ours; which of them appear is still GRPC_VERBOSITY's choice
- * (default: errors). */
+/* Logs gRPC core's lines as ours. GRPC_VERBOSITY still chooses which of them (default: errors). */
 static void log_core(gpr_log_func_args *args)
 {
     char quoted[1024];
@@ -95,7 +97,7 @@ static void *run_thread(void *argument)
     }
 }
 
-/* Ends the first `count` threads, of which each has a queue. */
+/* Ends the first `count` threads. Each of them has a queue. */
 static void stop_threads(struct rpc_runtime *runtime, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -104,7 +106,7 @@ static void stop_threads(struct rpc_runtime *runtime, uint32_t count)
         pthread_join(runtime->threads[i].thread, NULL);
         grpc_completion_queue_destroy(runtime->threads[i].queue);
     }
-    /* the plain one returns while core's own threads still run: no clean exit */
+    /* grpc_shutdown returns while core's own threads still run: no clean exit. */
     grpc_shutdown_blocking();
     free(runtime);
 }
@@ -163,4 +165,52 @@ grpc_completion_queue *rpc_runtime_next_queue(struct rpc_runtime *runtime)
 bool rpc_runtime_on_thread(void)
 {
     return on_rpc_thread;
+}
+
+/* --- settings of core --- */
+
+static void add(struct channel_args *args, grpc_arg arg)
+{
+    ASSERT(args->count < sizeof args->items / sizeof *args->items);
+    args->items[args->count++] = arg;
+}
+
+void channel_args_add(struct channel_args *args, const char *key, int value)
+{
+    add(args, (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value});
+}
+
+void channel_args_add_string(struct channel_args *args, const char *key, const char *value)
+{
+    add(args,
+        (grpc_arg){.type = GRPC_ARG_STRING, .key = (char *)key, .value.string = (char *)value});
+}
+
+void channel_args_add_pointer(struct channel_args *args, const char *key, void *pointer,
+                              const grpc_arg_pointer_vtable *vtable)
+{
+    add(args, (grpc_arg){.type = GRPC_ARG_POINTER,
+                         .key = (char *)key,
+                         .value.pointer = {.p = pointer, .vtable = vtable}});
+}
+
+void channel_args_add_common(struct channel_args *args, size_t max_message_bytes,
+                             uint64_t keepalive_us)
+{
+    size_t limit = max_message_bytes ? max_message_bytes : RPC_DEFAULT_BYTES;
+    channel_args_add(args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
+                     limit < INT_MAX ? (int)limit : INT_MAX);
+    if (keepalive_us) {
+        uint64_t ms = keepalive_us / 1000 ? keepalive_us / 1000 : 1;
+        channel_args_add(args, GRPC_ARG_KEEPALIVE_TIME_MS, ms < INT_MAX ? (int)ms : INT_MAX);
+        channel_args_add(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_ANSWER_MS);
+    }
+    channel_args_add(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    channel_args_add(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    /* A compressed message may unpack to any size, and compression costs six times the CPU of a
+     * token message. */
+    channel_args_add(args, GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
+                     1 << GRPC_COMPRESS_NONE);
+    channel_args_add(args, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+    channel_args_add(args, GRPC_ARG_ENABLE_CHANNELZ, 0);
 }

@@ -2,32 +2,63 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
-#include "common/net/rpc/grpc/acceptors.h"
-#include "common/net/rpc/grpc/address.h"
+#include "common/net/rpc/grpc/builtin.h"
 #include "common/net/rpc/grpc/call.h"
-#include "common/net/rpc/grpc/health.h"
 #include "common/net/rpc/grpc/listener.h"
-#include "common/net/rpc/grpc/reflection.h"
-#include "common/net/rpc/grpc/runtime.h"
-#include "common/net/rpc/grpc/server_core.h"
 #include "common/net/rpc/grpc/tls.h"
 
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define ACCEPTORS_PER_QUEUE   8
+#define MAX_PATH_BYTES        256
 #define DEFAULT_MAX_CALLS     16384
 #define DEFAULT_CONNECTIONS   4096
-#define LOOK_EVERY_US         1000000 /* for calls that say nothing, at the longest */
+#define DEFAULT_RECEIVE_BYTES ((size_t)512 << 20)
+#define LOOK_EVERY_US         1000000 /* for calls without a message, at the longest */
 #define LAST_BYTES_TIMEOUT_US 500000  /* for connections to close in order once all calls ended */
+
+/* Calls end with these while the server shuts down. */
+#define STOPPING_REASON  "shutting_down"
+#define STOPPING_MESSAGE "the server is shutting down"
+
+/* Takes the calls of any method that come to a server, and begins or refuses each, on the rpc
+ * threads. Some acceptors are out at any time: a call that finds none hangs instead of failing. */
+struct acceptors {
+    /* Filled in by the server before acceptors_start. */
+    const struct rpc_method *methods;
+    size_t method_count, builtin_from;
+    struct call_set *calls;
+    struct send_budget *budget;
+    size_t max_message_bytes, max_queued_bytes, max_calls;
+    char peer_name[256]; /* "": any that the CA has signed */
+    /* calls->lock guards the first two. A change wakes calls->changed. */
+    bool stopping;
+    size_t out; /* 0 once core has shut down, and uses none of them any more */
+    grpc_server *core;
+    struct acceptor *items;
+};
+
+/* Waits for one call of any method. */
+struct acceptor {
+    struct tag tag;
+    struct acceptors *of;
+    grpc_completion_queue *queue;
+    grpc_call *core;
+    grpc_call_details details;
+    grpc_metadata_array metadata;
+};
 
 struct rpc_server {
     struct rpc_runtime *runtime;
     grpc_server *core;
-    grpc_server_credentials *plain; /* NULL: connections come in through the door */
+    grpc_server_credentials *plain; /* NULL: connections go through the door */
     struct tls_door door;
     struct listener *listener;
     char address[300];
@@ -44,6 +75,132 @@ struct rpc_server {
     struct acceptors acceptors;
 };
 
+/* --- calls that come --- */
+
+static void acceptor_request(struct acceptor *acceptor)
+{
+    grpc_call_details_init(&acceptor->details);
+    grpc_metadata_array_init(&acceptor->metadata);
+    acceptor->core = NULL;
+    tag_publish(&acceptor->tag);
+    grpc_call_error failure = grpc_server_request_call(
+        acceptor->of->core, &acceptor->core, &acceptor->details, &acceptor->metadata,
+        acceptor->queue, acceptor->queue, &acceptor->tag);
+    ASSERT(failure == GRPC_CALL_OK);
+}
+
+static void acceptor_clear(struct acceptor *acceptor)
+{
+    grpc_call_details_destroy(&acceptor->details);
+    grpc_metadata_array_destroy(&acceptor->metadata);
+}
+
+/* Takes the acceptor's call. `method` NULL: there is none of that name. */
+static struct rpc_call *take_call(struct acceptor *acceptor, const struct rpc_method *method)
+{
+    struct acceptors *of = acceptor->of;
+    struct rpc_call *call = call_create(acceptor->core, acceptor->queue, true);
+    call->set = of->calls;
+    call->max_message_bytes = of->max_message_bytes;
+    call->max_queued_bytes = of->max_queued_bytes;
+    call->budget = of->budget;
+    gpr_timespec deadline = acceptor->details.deadline;
+    if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type))) {
+        double left_us =
+            gpr_timespec_to_micros(gpr_time_sub(deadline, gpr_now(deadline.clock_type)));
+        if (left_us <= 1e15) { /* thirty years are as good as none */
+            call->allowed_us = left_us > 0 ? (uint64_t)left_us : 0;
+            call->deadline_us = clock_now_us() + call->allowed_us;
+        }
+    }
+    headers_read(&call->received_headers, &acceptor->metadata);
+    /* Core names a connection by the descriptor that it was given, unless it speaks TLS. */
+    char *peer = grpc_call_get_peer(acceptor->core);
+    uint64_t fd;
+    if (!strncmp(peer, "fd:", 3) && str_to_u64(peer + 3, 0, INT_MAX, &fd))
+        listener_peer((int)fd, call->peer, sizeof call->peer);
+    else
+        address_from_core(peer, call->peer, sizeof call->peer);
+    gpr_free(peer);
+    if (method) {
+        call->handlers = method->handlers;
+        call->client_streams = method->client_streams;
+        call->builtin = method >= of->methods + of->builtin_from;
+    }
+    return call;
+}
+
+/* Ends a call that gets no handlers. */
+static void refuse(struct rpc_call *call, enum rpc_code code, const char *reason,
+                   const char *message)
+{
+    call->handlers = (struct rpc_handlers){0};
+    call_begin_server(call, NULL);
+    rpc_call_finish(call, code, reason, message);
+}
+
+static void on_accepted(struct tag *tag, bool ok)
+{
+    struct acceptor *acceptor = CONTAINER_OF(tag, struct acceptor, tag);
+    struct acceptors *of = acceptor->of;
+    if (!ok) { /* the server is shutting down */
+        acceptor_clear(acceptor);
+        pthread_mutex_lock(&of->calls->lock);
+        of->out--;
+        pthread_cond_broadcast(&of->calls->changed);
+        pthread_mutex_unlock(&of->calls->lock);
+        return;
+    }
+    char path[MAX_PATH_BYTES];
+    grpc_slice name = acceptor->details.method;
+    snprintf(path, sizeof path, "%.*s", (int)GRPC_SLICE_LENGTH(name),
+             (const char *)GRPC_SLICE_START_PTR(name));
+    const struct rpc_method *method = NULL;
+    for (size_t i = 0; i < of->method_count && !method; i++)
+        if (!strcmp(of->methods[i].path, path))
+            method = &of->methods[i];
+    bool stranger = *of->peer_name && !tls_peer_has_name(acceptor->core, of->peer_name);
+    struct rpc_call *call = take_call(acceptor, method);
+    acceptor_clear(acceptor);
+    bool full = call_set_add(of->calls, call) > of->max_calls;
+    pthread_mutex_lock(&of->calls->lock);
+    bool stopping = of->stopping;
+    pthread_mutex_unlock(&of->calls->lock);
+    acceptor_request(acceptor);
+    if (stopping) {
+        refuse(call, RPC_UNAVAILABLE, STOPPING_REASON, STOPPING_MESSAGE);
+    } else if (full) {
+        refuse(call, RPC_RESOURCE_EXHAUSTED, "too_many_calls",
+               "the server's limit of calls at once is reached");
+    } else if (stranger) {
+        refuse(call, RPC_UNAUTHENTICATED, "wrong_peer",
+               "the certificate of this client is another's than may call here");
+    } else if (!method) {
+        char message[MAX_PATH_BYTES + 32];
+        snprintf(message, sizeof message, "unknown method %s", path);
+        refuse(call, RPC_UNIMPLEMENTED, "unknown_method", message);
+    } else {
+        call_begin_server(call, method->service);
+    }
+}
+
+static void acceptors_start(struct acceptors *acceptors, grpc_server *core,
+                            struct rpc_runtime *runtime)
+{
+    size_t count = rpc_runtime_queue_count(runtime) * ACCEPTORS_PER_QUEUE;
+    acceptors->core = core;
+    acceptors->items = calloc(count, sizeof *acceptors->items);
+    ASSERT(acceptors->items);
+    acceptors->out = count;
+    for (size_t i = 0; i < count; i++) {
+        struct acceptor *acceptor = &acceptors->items[i];
+        acceptor->tag.run = on_accepted;
+        acceptor->of = acceptors;
+        acceptor->queue = rpc_runtime_queue(runtime, (uint32_t)(i / ACCEPTORS_PER_QUEUE));
+        acceptor_request(acceptor);
+    }
+}
+
 static void on_shutdown(struct tag *tag, bool ok)
 {
     (void)ok;
@@ -55,6 +212,38 @@ static void on_shutdown(struct tag *tag, bool ok)
 }
 
 /* --- start --- */
+
+/* Makes core's half of a server, with limits that core keeps by itself: what breaks them isn't even
+ * read. The server refuses less than that, with a reason, so core lets in twice as much. */
+static grpc_server *create_core(struct rpc_server *server, const struct rpc_server_config *config)
+{
+    struct channel_args args = {0};
+    size_t max_calls = server->acceptors.max_calls;
+    channel_args_add_common(&args, 2 * server->acceptors.max_message_bytes, config->keepalive_us);
+    channel_args_add(&args, GRPC_ARG_MAX_METADATA_SIZE, RPC_MAX_METADATA_BYTES);
+    /* Per connection. More than there may be calls, so that surplus ones are refused instead of
+     * waiting in their client. */
+    channel_args_add(&args, GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                     max_calls < INT_MAX / 2 ? 2 * (int)max_calls : INT_MAX);
+    channel_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT, 0); /* no port shared silently */
+    channel_args_add(&args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
+    if (config->tls.certificates)
+        tls_door_prepare(&server->door, &args);
+    /* Core checks a message's size when it has all of it. Without this quota a client that
+     * announces 4 GiB may send them. */
+    grpc_resource_quota *quota = grpc_resource_quota_create("server");
+    grpc_resource_quota_resize(quota, config->max_receive_memory_bytes
+                                          ? config->max_receive_memory_bytes
+                                          : DEFAULT_RECEIVE_BYTES);
+    channel_args_add_pointer(&args, GRPC_ARG_RESOURCE_QUOTA, quota,
+                             grpc_resource_quota_arg_vtable());
+    grpc_channel_args core_args = {args.count, args.items};
+    grpc_server *core = grpc_server_create(&core_args, NULL);
+    grpc_resource_quota_unref(quota);
+    for (uint32_t i = 0; i < rpc_runtime_queue_count(server->runtime); i++)
+        grpc_server_register_completion_queue(core, rpc_runtime_queue(server->runtime, i), NULL);
+    return core;
+}
 
 static void on_connection(void *context, int fd)
 {
@@ -70,25 +259,19 @@ static void end_if_silent(void *context, struct rpc_call *call)
     struct rpc_server *server = context;
     if (!call_is_silent(call, clock_now_us(), server->first_message_us))
         return;
-    if (server->late) /* first: whoever hears of the end finds it counted */
+    if (server->late) /* before the end, so that it is counted when the client sees it */
         server->late(server->late_context);
     call_end_silent(call, server->first_message_us);
 }
 
-/* Whoever opens a call and says nothing holds a place of max_calls. */
+/* A call without a message holds a place of max_calls. */
 static void end_silent_calls(void *context)
 {
     struct rpc_server *server = context;
     call_set_each(&server->calls, end_if_silent, server);
 }
 
-static uint64_t look_every_us(const struct rpc_server_config *config)
-{
-    uint64_t quarter_us = (config->first_message_us + 3) / 4;
-    return quarter_us < LOOK_EVERY_US ? quarter_us : LOOK_EVERY_US;
-}
-
-/* How connections are taken in: through TLS, or in the clear. */
+/* Prepares the way of connections into core: with TLS, or without. */
 static enum status secure(struct rpc_server *server, const struct rpc_server_config *config,
                           struct error *err)
 {
@@ -109,11 +292,12 @@ static enum status listen_on(struct rpc_server *server, const struct rpc_server_
 {
     struct address address;
     TRY(address_parse(config->listen, &address, err));
+    uint64_t quarter_us = (config->first_message_us + 3) / 4;
     const struct listener_config listener = {
         .max_connections = config->max_connections ? config->max_connections : DEFAULT_CONNECTIONS,
         .accepted = on_connection,
         .tick = end_silent_calls,
-        .tick_us = look_every_us(config),
+        .tick_us = quarter_us < LOOK_EVERY_US ? quarter_us : LOOK_EVERY_US,
         .context = server};
     enum status status = listener_open(&address, &listener, &server->listener, err);
     if (status != STATUS_OK)
@@ -122,7 +306,8 @@ static enum status listen_on(struct rpc_server *server, const struct rpc_server_
              address.host, listener_port(server->listener));
     if (server->plain && !address_is_loopback(&address))
         log_warn("rpc_server", "msg=\"listening beyond loopback without TLS%s\" address=%s",
-                 config->keyless ? " and without API keys: who reaches it may ask" : "",
+                 config->keyless ? " and without API keys: any machine that reaches it may ask"
+                                 : "",
                  server->address);
     return STATUS_OK;
 }
@@ -149,12 +334,12 @@ static void server_free(struct rpc_server *server)
     health_destroy(server->health);
     reflection_destroy(server->reflection);
     call_set_deinit(&server->calls);
-    acceptors_deinit(&server->acceptors);
+    free(server->acceptors.items);
     free(server->methods);
     free(server);
 }
 
-/* Core's shutdown, and nothing of the server is out any more. */
+/* Waits for core's shutdown, and until no call and no acceptor of the server is out. */
 static void wait_for_shutdown(struct rpc_server *server, uint64_t grace_us)
 {
     uint64_t until_us = clock_now_us() + (grace_us < UINT32_MAX ? grace_us : UINT32_MAX);
@@ -178,14 +363,13 @@ static void end_builtin(void *unused, struct rpc_call *call)
 {
     (void)unused;
     if (call->builtin)
-        rpc_call_finish(call, RPC_UNAVAILABLE, ACCEPTORS_STOPPING_REASON,
-                        ACCEPTORS_STOPPING_MESSAGE);
+        rpc_call_finish(call, RPC_UNAVAILABLE, STOPPING_REASON, STOPPING_MESSAGE);
 }
 
-/* Core wants this end for a server that never started, too. */
+/* Core wants this end also for a server that never started. */
 static void shut_down(struct rpc_server *server, uint64_t grace_us)
 {
-    listener_close(server->listener); /* before core's end: it must be handed nothing any more */
+    listener_close(server->listener); /* before core's end: it must get no more descriptors */
     tag_publish(&server->shutdown_tag);
     grpc_server_shutdown_and_notify(server->core, rpc_runtime_queue(server->runtime, 0),
                                     &server->shutdown_tag);
@@ -215,14 +399,7 @@ enum status rpc_server_start(struct rpc_runtime *runtime, const struct rpc_serve
     made->late_context = config->late_context;
     made->shutdown_tag.run = on_shutdown;
     call_set_init(&made->calls);
-    const struct server_core_limits limits = {
-        .max_message_bytes = made->acceptors.max_message_bytes,
-        .max_calls = made->acceptors.max_calls,
-        .max_receive_memory_bytes = config->max_receive_memory_bytes,
-        .keepalive_us = config->keepalive_us,
-        .door = config->tls.certificates ? &made->door : NULL,
-    };
-    made->core = server_core_create(runtime, &limits);
+    made->core = create_core(made, config);
     made->health = health_create(config->services, config->service_count);
     made->reflection = reflection_create(config);
     add_methods(made, config);
@@ -256,6 +433,8 @@ void rpc_server_stop(struct rpc_server *server, uint64_t grace_us)
 {
     ASSERT(!rpc_runtime_on_thread());
     health_set_serving(server->health, false);
-    acceptors_stop(&server->acceptors);
+    pthread_mutex_lock(&server->calls.lock);
+    server->acceptors.stopping = true; /* calls that come from now on are refused */
+    pthread_mutex_unlock(&server->calls.lock);
     shut_down(server, grace_us);
 }

@@ -7,9 +7,9 @@
 #include <strings.h>
 
 #define DOOR        "external:tls"
-#define KNOWN_CORES "29." /* gRPC 1.51, whose sources say what is done below by hand */
+#define KNOWN_CORES "29." /* gRPC 1.51: the code below follows its sources */
 
-/* ---------------------------------------------------------------------------------- server side */
+/* --- server side --- */
 
 /* grpc_core::TcpServerFdHandler as the C++ ABI of Linux lays it out: a pointer to its table of
  * virtual functions, in which the two destructors come before `virtual void Handle(int listener_fd,
@@ -46,14 +46,6 @@ void tls_door_prepare(struct tls_door *door, struct channel_args *args)
     channel_args_add(args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, TLS_MAX_HANDSHAKE_MS);
 }
 
-/* Core insists on CAs also where no client is asked for a certificate, so that they are never
- * looked at: any will do. */
-static grpc_ssl_server_certificate_config *server_config(const struct certificate_set *set)
-{
-    const grpc_ssl_pem_key_cert_pair pair = {set->key, set->cert};
-    return grpc_ssl_server_certificate_config_create(set->ca ? set->ca : set->cert, &pair, 1);
-}
-
 /* Core asks at every new connection, under a lock of its own. */
 static grpc_ssl_certificate_config_reload_status fetch(void *context,
                                                        grpc_ssl_server_certificate_config **config)
@@ -62,7 +54,10 @@ static grpc_ssl_certificate_config_reload_status fetch(void *context,
     if (atomic_load(&door->version) == certificates_version(door->certificates))
         return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const struct certificate_set *set = certificates_take(door->certificates);
-    *config = server_config(set);
+    /* Core insists on CAs also if no client is asked for a certificate. It never looks at them
+     * then, so any will do. */
+    const grpc_ssl_pem_key_cert_pair pair = {set->key, set->cert};
+    *config = grpc_ssl_server_certificate_config_create(set->ca ? set->ca : set->cert, &pair, 1);
     atomic_store(&door->version, set->version);
     certificate_set_give(set);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
@@ -88,7 +83,7 @@ enum status tls_door_open(struct tls_door *door, grpc_server *core, struct error
                          "TLS is made for gRPC core %sx, and this is %s: build with gRPC 1.51",
                          KNOWN_CORES, version);
     grpc_server_credentials *credentials = server_credentials(door);
-    grpc_server_add_http2_port(core, DOOR, credentials); /* it numbers no such port */
+    grpc_server_add_http2_port(core, DOOR, credentials); /* returns no number for such a port */
     grpc_server_credentials_release(credentials);
     if (door->handler)
         return STATUS_OK;
@@ -117,7 +112,7 @@ bool tls_peer_has_name(grpc_call *core, const char *name)
     return found;
 }
 
-/* ---------------------------------------------------------------------------------- client side */
+/* --- client side --- */
 
 grpc_channel_credentials *tls_channel_credentials(const struct certificate_set *set)
 {

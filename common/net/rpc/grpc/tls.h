@@ -1,41 +1,40 @@
-/* TLS as gRPC core speaks it: credentials made from what common/net/crypto has read, and the way
- * into core for connections that we accepted ourselves.
+/* TLS by gRPC core: credentials from the certificates that common/net/crypto has read, and the way
+ * into core for connections that our own listener accepted.
  *
- * Core's function for accepted descriptors takes connections in the clear only. Those that are to
- * be encrypted go through what core has for acceptors outside of it: a port named "external:...",
- * for which it leaves an object in the server's arguments whose one method takes descriptors. That
- * object is a C++ one; tls.c alone knows how it is called.
+ * Core's function for accepted descriptors takes connections without TLS only. Encrypted ones go
+ * through core's interface for acceptors outside of it: a port named "external:...". Core leaves an
+ * object for it in the server's arguments, with one method that takes descriptors. The object is a
+ * C++ one, and only tls.c knows how to call it. Internal to this folder.
  */
 #ifndef BATON_NET_RPC_GRPC_TLS_H
 #define BATON_NET_RPC_GRPC_TLS_H
 
 #include "common/net/crypto/certificates.h"
-#include "common/net/rpc/grpc/channel_args.h"
-#include "common/net/rpc/rpc.h"
+#include "common/net/rpc/grpc/runtime.h"
 
 #include <grpc/grpc_security.h>
 
 #define TLS_MAX_HANDSHAKE_MS 10000 /* a client that takes longer is dropped */
 
-/* What a server's connections go through. Zeroed by the owner; outlives the core server. */
+/* The way of a server's connections into core. The owner zeroes it. Outlives the core server. */
 struct tls_door {
     struct certificates *certificates;
-    _Atomic uint64_t version; /* of the set that core was given last */
-    void *handler;            /* core's object; of the core server */
+    _Atomic uint64_t version; /* the set that core got last */
+    void *handler;            /* core's object, which belongs to the core server */
 };
 
-/* Before the core server is made: adds what core fills. */
+/* Adds the argument that core fills. Comes before the core server is made. */
 void tls_door_prepare(struct tls_door *door, struct channel_args *args);
-/* Before it is started. STATUS_INVALID: core takes no certificate of these; STATUS_UNSUPPORTED: it
- * is not the core that we know. */
+/* Comes before the core server is started. STATUS_INVALID: core doesn't take the certificate.
+ * STATUS_UNSUPPORTED: another version of core. */
 enum status tls_door_open(struct tls_door *door, grpc_server *core, struct error *err) WARN_UNUSED;
-/* Once the server has started, until its shutdown begins: the descriptor is core's. */
+/* Gives the descriptor to core. Allowed from the server's start until its shutdown begins. */
 void tls_door_enter(struct tls_door *door, int fd);
 
-/* Of a set; NULL: core doesn't take it. */
+/* NULL: core doesn't take the set. */
 grpc_channel_credentials *tls_channel_credentials(const struct certificate_set *set);
 
-/* Whether the certificate of the call's other side holds the DNS name. */
+/* Returns whether the certificate of the call's other side holds the DNS name. */
 bool tls_peer_has_name(grpc_call *core, const char *name);
 
 #endif

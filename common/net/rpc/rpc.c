@@ -1,5 +1,7 @@
 #include "common/net/rpc/rpc.h"
 
+#include "common/net/rpc/message.h"
+
 const char *rpc_code_name(enum rpc_code code)
 {
     switch (code) {
@@ -22,4 +24,14 @@ const char *rpc_code_name(enum rpc_code code)
     case RPC_UNAUTHENTICATED: return "UNAUTHENTICATED";
     }
     return "UNKNOWN";
+}
+
+static void pack(void *target, const void *source)
+{
+    protobuf_c_message_pack(source, target);
+}
+
+enum status rpc_call_send_message(struct rpc_call *call, const ProtobufCMessage *message)
+{
+    return rpc_call_send_packed(call, protobuf_c_message_get_packed_size(message), pack, message);
 }

@@ -10,7 +10,7 @@
 
 /* clang-format off */
 #define FAILPOINT_NAMES(X)                                                                         \
-    /* Router, dispatch thread. */                                                                 \
+    /* Router, in a turn of the dispatcher. */                                                      \
     X("router.arrived", false, "a request was taken in; it has no place yet")                      \
     X("router.placed", false, "workers are chosen; the command is about to be sent")               \
     X("router.opened", false, "Opened has come; Decode is not sent")                               \

@@ -39,7 +39,7 @@ void answer_deltas_deinit(struct answer_deltas *out)
     free(out->logprobs);
 }
 
-/* Moves the piece through the stop strings. */
+/* Moves the piece through the stop strings to the text. True: one matched. */
 static bool release_piece(struct answer_deltas *out)
 {
     out->stop = stop_matcher_push(out->matcher, out->piece.data, out->piece.length, &out->text);

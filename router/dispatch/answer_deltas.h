@@ -1,11 +1,10 @@
-/* An answer on its way to the client: tokens go in as workers send them, what may leave comes out.
- * Text is whole UTF-8 characters, and what may still become a stop string is held back; token ids
- * don't wait. What came in since the last take leaves as one delta.
+/* An answer on its way to the client: tokens go in as workers send them, deltas come out. A delta
+ * has everything since the last one. Its text is whole UTF-8 characters; text that may still become
+ * a stop string is held back. Token ids don't wait.
  *
- * The id that ended the answer (end of sequence, stop id) is among the ids, never in the text. Of a
- * stop string the text ends before it; ids and count include the token that completed it. Owner:
- * the dispatch thread. Refuses: sending.
- */
+ * The id that ended the answer (end of sequence, stop id) is among the ids, never in the text. Text
+ * ends before a stop string; ids and count include the token that completed it. Owner: the
+ * dispatcher, in its turns. Sends nothing. */
 #ifndef BATON_ROUTER_DISPATCH_ANSWER_DELTAS_H
 #define BATON_ROUTER_DISPATCH_ANSWER_DELTAS_H
 
@@ -25,7 +24,7 @@ struct answer_deltas_config {
     bool skip_special_tokens, return_token_ids, return_logits_hash, return_logprobs;
     const char *const *stops; /* copied; none without a tokenizer */
     size_t stop_count;
-    size_t max_text_bytes; /* not taken yet; 0: ANSWER_DELTAS_MAX_TEXT_BYTES */
+    size_t max_text_bytes; /* may wait to be taken; 0: ANSWER_DELTAS_MAX_TEXT_BYTES */
 };
 
 struct answer_deltas {
@@ -34,14 +33,14 @@ struct answer_deltas {
     struct detokenizer detokenizer;
     struct stop_matcher *matcher;
     struct str piece; /* scratch: text before the matcher */
-    struct str text;  /* free to leave */
-    struct str taken; /* of the last delta */
+    struct str text;  /* ready for the next delta */
+    struct str taken; /* the last delta's text */
     uint32_t count;   /* tokens of the answer so far */
-    uint32_t first;   /* of those, not taken yet: from here */
+    uint32_t first;   /* tokens [first, count) are not taken yet */
     size_t capacity;
     uint32_t *ids;                   /* [count - first] */
-    uint64_t *hashes;                /* likewise */
-    struct token_logprobs *logprobs; /* likewise, where they are returned */
+    uint64_t *hashes;                /* [count - first] */
+    struct token_logprobs *logprobs; /* [count - first]; NULL: they aren't returned */
     bool ended, overflowed;
     int stop; /* index of the stop string that matched, or STOP_MATCHER_NONE */
 };
@@ -67,19 +66,20 @@ struct stream_token {
     uint64_t logits_hash;
     const struct token_logprobs *logprobs; /* copied; may be NULL unless they are returned */
 };
-/* The next token. True: its text completed a stop string, so the answer ends with it. Nothing may
+/* Adds the next token. True: its text completed a stop string, and the answer ends. No token may
  * follow an end. */
 bool answer_deltas_token(struct answer_deltas *out, const struct stream_token *token,
                          enum finish_reason finish);
-/* No more tokens come: frees what was held back. Returns how the answer ended: `finish`, or a stop
- * string after all. */
+/* Ends the answer: text that was held back becomes ready. Returns `finish`, or FINISH_STOP_STRING
+ * where that text has a stop string. */
 enum finish_reason answer_deltas_end(struct answer_deltas *out, enum finish_reason finish);
 
-/* What came free since the last take; false: nothing. */
+/* Takes everything since the last take. False: nothing. */
 bool answer_deltas_take(struct answer_deltas *out, struct stream_delta *delta);
-/* Text was lost, because more came than may wait to be taken: the answer must not be given. */
+/* True: text was lost, because more came than may wait to be taken. The answer must not be
+ * given. */
 bool answer_deltas_overflowed(const struct answer_deltas *out);
-/* The stop string that matched; NULL: none. Not NUL-terminated. */
+/* Returns the stop string that matched, not NUL-terminated. NULL: none. */
 const char *answer_deltas_stop(const struct answer_deltas *out, size_t *length);
 
 #endif

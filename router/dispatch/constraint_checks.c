@@ -5,26 +5,31 @@
 #include "common/language/constrain/constraint.h"
 #include "router/dispatch/constraint_queue.h"
 
+#include <arpa/inet.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* One whose verdict is known. A refusal must not hit another that has the same hash: it has its
- * source. A fine one has none: workers compile the text itself, and refuse it. */
+#define NETWORK_BYTES 8 /* the first ones of an IPv6 address */
+
+/* A known verdict. A refusal keeps its source, so as not to hit another constraint with the same
+ * hash. A fine verdict has none: workers compile the text itself, and would refuse it. */
 struct known {
-    uint64_t hash, last_asked; /* the latter 0: free */
+    uint64_t hash;
+    uint64_t last_asked; /* 0: the entry is free */
     struct constraint_checked *refused;
 };
 
 struct constraint_checks {
-    pthread_mutex_t mutex; /* of all of it, but while one is compiled */
+    pthread_mutex_t mutex; /* guards all; not held while a constraint is compiled */
     pthread_cond_t changed;
     struct known fine[CONSTRAINT_CHECKS_MAX], refused[CONSTRAINT_REFUSED_MAX];
     uint64_t clock;
     struct constraint_queue queue;
     const struct constraint_checked *compiling; /* NULL: none */
     uint64_t compiling_hash;
-    uint32_t untaken; /* that left the queue, up to when the message of each was taken */
+    uint32_t untaken; /* left the queue, and their message isn't taken yet */
     struct constraint_checks_counts counts;
     bool started, stopping;
     pthread_t thread;
@@ -37,6 +42,29 @@ void constraint_checked_free(struct constraint_checked *checked)
     if (checked)
         free(checked->source);
     free(checked);
+}
+
+static uint64_t address_owner(const char *peer)
+{
+    char host[INET6_ADDRSTRLEN + 16]; /* with a zone: "fe80::1%eth0" */
+    struct in6_addr address;
+    const char *colon = strrchr(peer, ':');
+    size_t length = colon ? (size_t)(colon - peer) : strlen(peer);
+    if (*peer != '[' || length < 2 || length >= sizeof host)
+        return content_hash(peer, length);
+    snprintf(host, sizeof host, "%.*s", (int)length - 2, peer + 1);
+    host[strcspn(host, "%")] = 0;
+    if (inet_pton(AF_INET6, host, &address) != 1)
+        return content_hash(peer, length);
+    if (!IN6_IS_ADDR_V4MAPPED(&address))
+        return content_hash(address.s6_addr, NETWORK_BYTES);
+    inet_ntop(AF_INET, &address.s6_addr[12], host, sizeof host);
+    return content_hash(host, strlen(host));
+}
+
+uint64_t constraint_owner_of(const char *tenant, const char *peer)
+{
+    return *tenant ? content_hash(tenant, strlen(tenant)) : address_owner(peer);
 }
 
 /* Takes the source over. */
@@ -69,7 +97,7 @@ static bool is_that(const struct known *known, uint64_t hash,
            (!known->refused || constraint_source_equal(known->refused->source, source));
 }
 
-/* Its place, or that of the one to go. */
+/* Returns its entry, or the one asked for longest ago, to be replaced. */
 static struct known *place_of(struct known *list, size_t count, uint64_t hash,
                               const struct constraint_source *source)
 {
@@ -131,7 +159,7 @@ static void compile(struct constraint_checked *checked)
         error_prefix(&checked->err, STATUS_INVALID, "%s", constraint_kind_names[source->kind]);
 }
 
-/* The next one; NULL: stopping. The mutex is held. */
+/* Waits for the next constraint. NULL: stopping. The mutex is held. */
 static struct constraint_checked *next(struct constraint_checks *checks)
 {
     while (!checks->stopping && !checks->queue.count)
@@ -156,7 +184,7 @@ static void *checks_main(void *argument)
         compile(checked);
         pthread_mutex_lock(&checks->mutex);
         remember(checks, checks->compiling_hash, checked);
-        checks->compiling = NULL; /* who asks from here on finds it */
+        checks->compiling = NULL; /* from here on find has it */
         pthread_mutex_unlock(&checks->mutex);
         checks->told(checks->context, checked);
         pthread_mutex_lock(&checks->mutex);
@@ -227,7 +255,7 @@ enum constraint_verdict constraint_checks_find(struct constraint_checks *checks,
     return verdict;
 }
 
-/* One that is being compiled, or told of, is in nobody's turn any more. */
+/* Puts a constraint into the queue, except one that is being compiled already. */
 static enum constraint_verdict wait_in_turn(struct constraint_checks *checks, uint64_t hash,
                                             const struct constraint_source *source, uint64_t owner)
 {

@@ -4,11 +4,11 @@
 
 #include <stdlib.h>
 
-/* Of one owner, for one constraint. */
+/* A place of one owner for one constraint. */
 struct place {
     struct fair_item item; /* first */
     struct queued_constraint *constraint;
-    uint32_t requests; /* that ask */
+    uint32_t requests; /* how many ask */
     TAILQ_ENTRY(place) link;
 };
 
@@ -33,7 +33,7 @@ static void remove_place(struct constraint_queue *queue, struct place *place)
     free(place);
 }
 
-/* The source is the caller's. */
+/* Returns the source, which the caller frees. */
 static struct constraint_source *remove_constraint(struct constraint_queue *queue,
                                                    struct queued_constraint *constraint)
 {

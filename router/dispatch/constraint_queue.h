@@ -1,8 +1,8 @@
-/* Constraints that wait to be compiled: each once, whoever asks for it. Every owner who does has a
- * place of his own for it, in his own turn (common/base/fair_queue.h): it is compiled in the turn
- * that comes first, so nobody waits longer because somebody else has asked for the same. What
- * nobody asks for any more is not compiled. Whoever asks bounds how many there are; places of one
- * owner are bounded here. Not thread-safe. */
+/* Constraints that wait to be compiled, each once. Every owner that asks for one has a place for it
+ * in its own turn (common/base/fair_queue.h). The constraint is compiled in the turn that comes
+ * first, so no owner waits longer because another has asked for the same. A constraint that no
+ * request asks for any more is not compiled. The caller bounds how many there are; places of one
+ * owner are bounded here. PURE. Not thread-safe. */
 #ifndef BATON_ROUTER_DISPATCH_CONSTRAINT_QUEUE_H
 #define BATON_ROUTER_DISPATCH_CONSTRAINT_QUEUE_H
 
@@ -18,7 +18,7 @@
 struct queued_constraint;
 
 struct constraint_queue {
-    struct fair_queue turns; /* places: one an owner and constraint */
+    struct fair_queue turns; /* places, one for each owner and constraint */
     TAILQ_HEAD(queued_constraints, queued_constraint) constraints;
     uint32_t count; /* constraints */
 };
@@ -26,16 +26,17 @@ struct constraint_queue {
 void constraint_queue_init(struct constraint_queue *queue);
 void constraint_queue_deinit(struct constraint_queue *queue); /* drops what waits */
 
-/* One more request of the owner's asks for it. `hash`: of the source, by the same function each
- * time. STATUS_LIMIT: the owner has his places, or it isn't there and !may_add. */
+/* Counts one more request of the owner that asks for the constraint. `hash`: of the source, by the
+ * same function each time. STATUS_LIMIT: the owner has all its places, or the constraint isn't in
+ * the queue and !may_add. */
 enum status constraint_queue_ask(struct constraint_queue *queue,
                                  const struct constraint_source *source, uint64_t hash,
                                  uint64_t owner, bool may_add) WARN_UNUSED;
-/* One request that has asked asks no more. Nothing, where it doesn't wait (any more). */
+/* Takes back one ask. Does nothing where the constraint doesn't wait (any more). */
 void constraint_queue_withdraw(struct constraint_queue *queue,
                                const struct constraint_source *source, uint64_t hash,
                                uint64_t owner);
-/* Whose turn it is: the caller's, with its hash. NULL: none waits. */
+/* Takes the constraint of the next turn, with its hash; the caller frees it. NULL: none waits. */
 struct constraint_source *constraint_queue_pop(struct constraint_queue *queue, uint64_t *hash);
 
 #endif

@@ -6,6 +6,8 @@
 #include "common/base/rng.h"
 #include "router/dispatch/dispatch_internal.h"
 
+#include <poll.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -13,28 +15,32 @@
 _Static_assert(ROUTE_MAX_POOLS == SERVED_MODELS_MAX, "a pool for each model");
 _Static_assert(ROUTE_MAX_WORKERS == WORKERS_MAX_SLOTS, "a candidate for each slot");
 
-#define LINK_MESSAGES_AT_ONCE 16384 /* unread, of all workers together */
+#define LINK_MESSAGES_AT_ONCE 16384 /* from all workers together, not handled yet */
+#define BATCH_MESSAGES        256   /* handled in one turn of the dispatch thread */
+#define HELP_MESSAGES         64    /* handled by a helper before it rings for the thread */
+#define HELP_SHARE            10    /* helpers may use one of 10 microseconds */
+#define HELP_SAVED_US         1000  /* helpers may save up so much of their time */
 
-/* Those that have places, those that had them and are there until their clients have read the end,
- * and those at the door. */
+/* Calls that have places, calls that had them and linger, and calls at the door. */
 static uint32_t most_calls(const struct dispatch_config *config)
 {
     return 2 * config->max_requests + DISPATCH_MAX_AT_DOOR;
 }
 
-enum reason dispatch_admit(struct dispatch *dispatch)
+/* ----------------------------------------------------------------------------------- admission */
+
+enum reason dispatch_admit(struct dispatch *dispatch, struct call_client client, struct call **call)
 {
+    enum reason reason = REASON_NONE;
     if (atomic_load(&dispatch->refusing))
         return REASON_DRAINING;
-    if (atomic_fetch_add(&dispatch->admitted, 1) < most_calls(&dispatch->config))
-        return REASON_NONE;
-    atomic_fetch_sub(&dispatch->admitted, 1);
-    return REASON_OVERLOADED;
-}
-
-static uint32_t reserve_of(const struct dispatch *dispatch)
-{
-    return route_pools_reserve(dispatch->config.max_requests, dispatch->config.models->count);
+    if (atomic_fetch_add(&dispatch->admitted, 1) >= most_calls(&dispatch->config))
+        reason = REASON_OVERLOADED;
+    else if (!(*call = call_open(client)))
+        reason = REASON_INTERNAL;
+    if (reason)
+        atomic_fetch_sub(&dispatch->admitted, 1);
+    return reason;
 }
 
 static uint32_t beyond(uint32_t places, uint32_t reserve)
@@ -42,26 +48,14 @@ static uint32_t beyond(uint32_t places, uint32_t reserve)
     return places > reserve ? places - reserve : 0;
 }
 
-void dispatch_give_back(struct dispatch *dispatch, struct client_gone *gone)
+/* Places of a model beyond its reserve come out of what all models share. */
+enum reason dispatch_reserve(struct dispatch *dispatch, struct call *call, size_t model,
+                             uint32_t choices)
 {
-    uint32_t reserve = reserve_of(dispatch);
-    if (!gone->model)
-        return;
-    pthread_mutex_lock(&dispatch->places_lock);
-    uint32_t *places = &dispatch->places[gone->model - 1], before = *places;
-    *places -= gone->choices;
-    dispatch->places_beyond -= beyond(before, reserve) - beyond(*places, reserve);
-    pthread_mutex_unlock(&dispatch->places_lock);
-    gone->model = 0;
-}
-
-/* What a model has beyond its reserve comes out of what all models share. */
-enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gone, size_t model,
-                              uint32_t choices)
-{
-    uint32_t reserve = reserve_of(dispatch);
-    uint32_t shared =
-        dispatch->config.max_requests - reserve * (uint32_t)dispatch->config.models->count;
+    const struct dispatch_config *config = &dispatch->config;
+    uint32_t reserve = route_pools_reserve(config->max_requests, config->models->count);
+    uint32_t shared = config->max_requests - reserve * (uint32_t)config->models->count;
+    ASSERT(!call->place_count);
     pthread_mutex_lock(&dispatch->places_lock);
     uint32_t before = dispatch->places[model];
     uint32_t more = beyond(before + choices, reserve) - beyond(before, reserve);
@@ -69,29 +63,50 @@ enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gon
     if (fits) {
         dispatch->places[model] += choices;
         dispatch->places_beyond += more;
-        gone->model = model + 1;
-        gone->choices = choices;
+        call->model = model;
+        call->place_count = choices;
     }
     pthread_mutex_unlock(&dispatch->places_lock);
     return fits ? REASON_NONE : REASON_OVERLOADED;
 }
 
-void dispatch_submit(struct dispatch *dispatch, struct request *request)
+void dispatch_give_back(struct dispatch *dispatch, struct call *call)
 {
-    for (struct request *first = request; first; first = first->next_prompt) {
-        uint64_t id = atomic_fetch_add(&dispatch->next_id, 1 + first->other_count);
-        first->id = first->call->request = id;
-        for (uint32_t i = 0; i < first->other_count; i++)
-            first->others[i]->id = id + 1 + i;
-    }
-    inbox_post_reserved(&dispatch->inbox, &request->message);
+    const struct dispatch_config *config = &dispatch->config;
+    uint32_t reserve = route_pools_reserve(config->max_requests, config->models->count);
+    call_settle_grant(call);
+    if (!call->place_count)
+        return;
+    pthread_mutex_lock(&dispatch->places_lock);
+    uint32_t *places = &dispatch->places[call->model], before = *places;
+    *places -= call->place_count;
+    dispatch->places_beyond -= beyond(before, reserve) - beyond(*places, reserve);
+    pthread_mutex_unlock(&dispatch->places_lock);
+    call->place_count = 0;
 }
 
-void dispatch_client_gone(struct dispatch *dispatch, struct client_gone *gone)
+void dispatch_submit(struct dispatch *dispatch, struct call *const *calls, size_t count)
 {
-    gone->message.kind = INBOX_CLIENT_GONE;
-    inbox_post_reserved(&dispatch->inbox, &gone->message);
+    call_make_group(calls, count);
+    for (size_t i = 0; i < count; i++) {
+        struct call *call = calls[i];
+        uint64_t id = atomic_fetch_add(&dispatch->next_id, call->choice_count);
+        for (uint32_t choice = 0; choice < call->choice_count; choice++)
+            call->choices[choice].id = id + choice;
+        call->state = CALL_SUBMITTED;
+    }
+    inbox_post_reserved(&dispatch->inbox, &calls[0]->submitted);
 }
+
+void dispatch_close(struct dispatch *dispatch, struct call *call, enum rpc_code code)
+{
+    if (atomic_exchange(&call->closing, true))
+        return;
+    call->code = code;
+    inbox_post_reserved(&dispatch->inbox, &call->closed);
+}
+
+/* --------------------------------------------------------------------- other threads' messages */
 
 void dispatch_membership_changed(struct dispatch *dispatch)
 {
@@ -114,8 +129,201 @@ int dispatch_idle_fd(const struct dispatch *dispatch)
 void dispatch_stop(struct dispatch *dispatch)
 {
     atomic_store(&dispatch->refusing, true);
-    atomic_store(&dispatch->helped, false); /* the end is the thread's own matter */
+    atomic_store(&dispatch->helped, false); /* the dispatch thread takes all turns from now on */
     inbox_post_reserved(&dispatch->inbox, &dispatch->stop_message);
+}
+
+/* -------------------------------------------------------------------------------------- a turn */
+
+static struct call *call_of_closed(struct inbox_message *message)
+{
+    return (struct call *)((char *)message - offsetof(struct call, closed));
+}
+
+static void handle(struct dispatch *dispatch, struct inbox_message *message)
+{
+    switch (message->kind) {
+    case INBOX_CALL: call_begin(dispatch, (struct call *)message); break;
+    case INBOX_CALL_CLOSED: call_closed(dispatch, call_of_closed(message)); break;
+    case INBOX_LINK_MESSAGE: worker_said(dispatch, (struct link_message *)message); break;
+    case INBOX_LINK_CLOSED: worker_link_ended(dispatch, (struct worker_link *)message); break;
+    case INBOX_CONSTRAINT:
+        requests_constraint_checked(dispatch, (struct constraint_checked *)message);
+        break;
+    case INBOX_MEMBERSHIP:
+        atomic_store(&dispatch->membership_pending, false);
+        workers_sync(&dispatch->workers, dispatch->now_us);
+        route_misfits_forget(&dispatch->misfits);
+        dispatch->lapse_us = 0; /* ask again */
+        dispatch->place_needed = dispatch->board_changed = true;
+        break;
+    case INBOX_DRAIN:
+        dispatch->draining = true;
+        log_info("dispatch", "requests=%zu msg=\"draining\"", map_count(dispatch->requests));
+        break;
+    case INBOX_STOP:
+        dispatch->stopping = dispatch->draining = true;
+        requests_fail_all(dispatch, REASON_DRAINING);
+        workers_stop(&dispatch->workers);
+        break;
+    }
+}
+
+static uint64_t next_due_us(const struct dispatch *dispatch)
+{
+    if (dispatch->place_needed && dispatch->waiting_count)
+        return 0; /* a slow reader was cut off after the placement pass, and made room */
+    uint64_t due_us = workers_next_us(&dispatch->workers);
+    if (dispatch->due_us < due_us)
+        due_us = dispatch->due_us;
+    if (dispatch->lapse_us < due_us)
+        due_us = dispatch->lapse_us;
+    return due_us;
+}
+
+static void show_workers(struct dispatch *dispatch)
+{
+    if (!dispatch->board_changed)
+        return;
+    dispatch->board_changed = false;
+    int up[SERVED_MODELS_MAX][2] = {0}, known[SERVED_MODELS_MAX][2] = {0};
+    for (size_t i = 0; i < dispatch->workers.count; i++) {
+        const struct worker *worker = dispatch->workers.items[i];
+        bool decode = worker->info.role == ROLE_DECODE;
+        known[worker->model][decode] += worker->state != WORKER_LEAVING;
+        up[worker->model][decode] += worker->state == WORKER_UP;
+    }
+    for (size_t model = 0; model < dispatch->config.models->count; model++) {
+        const struct model_metrics *metrics = &dispatch->config.metrics->models[model];
+        for (int role = 0; role < 2; role++) {
+            gauge_set(metrics->workers_up[role], up[model][role]);
+            gauge_set(metrics->workers_known[role], known[model][role]);
+        }
+    }
+    workers_show(&dispatch->workers, dispatch->config.board);
+}
+
+/* True: any thread may handle it. The others may wait for threads, as closing a link does. */
+static bool is_for_helpers(enum inbox_kind kind)
+{
+    return kind == INBOX_CALL || kind == INBOX_CALL_CLOSED || kind == INBOX_LINK_MESSAGE;
+}
+
+/* Handles up to `limit` messages, a helper only those that are for helpers. Returns how many fewer
+ * than `limit` it handled. */
+static int take_messages(struct dispatch *dispatch, int limit, bool helping)
+{
+    struct inbox_message *message;
+    for (; limit && (message = ring_peek(dispatch->inbox.ring)); limit--) {
+        if (helping && !is_for_helpers(message->kind))
+            break;
+        (void)ring_pop(dispatch->inbox.ring);
+        dispatch->now_us = clock_now_us(); /* never before the message was made */
+        handle(dispatch, message);
+    }
+    return limit;
+}
+
+static void finish_turn(struct dispatch *dispatch)
+{
+    dispatch_place(dispatch);
+    show_workers(dispatch); /* before a client can know of it */
+    requests_flush(dispatch);
+    calls_tell(dispatch); /* last: a client that is told its end finds all of it done */
+    if (dispatch->draining && !atomic_load(&dispatch->admitted))
+        eventfd_write(dispatch->idle_fd, 1);
+}
+
+bool dispatch_turn(struct dispatch *dispatch)
+{
+    dispatch->now_us = clock_now_us();
+    (void)take_messages(dispatch, BATCH_MESSAGES, false);
+    if (dispatch->due_us <= dispatch->now_us)
+        requests_tick(dispatch);
+    workers_tick(&dispatch->workers, dispatch->now_us);
+    if (dispatch->lapse_us <= dispatch->now_us)
+        dispatch->lapse_us = membership_lapse(dispatch->config.membership, dispatch->now_us);
+    finish_turn(dispatch);
+    return !dispatch->stopping || dispatch->workers.count || !TAILQ_EMPTY(&dispatch->all) ||
+           !TAILQ_EMPTY(&dispatch->closing);
+}
+
+/* ----------------------------------------------------------------------- which thread takes it */
+
+static _Thread_local bool has_turn;
+
+static bool is_idle(struct dispatch *dispatch)
+{
+    return !ring_count(dispatch->inbox.ring);
+}
+
+/* Takes turns on a thread that has posted, while messages are there and no thread has the turn. A
+ * message posted while another thread has the turn is left to that thread, which looks again when
+ * it has given the turn up.
+ *
+ * Helpers have a part of the time, in few turns or in many. Under load the dispatch thread is awake
+ * anyway, and deltas that it takes together leave in fewer messages; and long turns of a helper
+ * would hold up the clients that it reads for. True: the dispatch thread is needed. */
+static bool help(struct dispatch *dispatch)
+{
+    bool needed = false;
+    for (int left = HELP_MESSAGES;
+         !needed && !is_idle(dispatch) && !pthread_mutex_trylock(&dispatch->turn);) {
+        has_turn = true;
+        int before = left;
+        uint64_t begun_us = clock_now_us();
+        if (dispatch->help_from_us <= begun_us) {
+            left = take_messages(dispatch, left, true);
+            finish_turn(dispatch);
+            uint64_t now_us = clock_now_us();
+            if (dispatch->help_from_us + HELP_SAVED_US * HELP_SHARE < now_us)
+                dispatch->help_from_us = now_us - HELP_SAVED_US * HELP_SHARE;
+            dispatch->help_from_us += (now_us - begun_us) * HELP_SHARE;
+        }
+        uint64_t due_us = next_due_us(dispatch);
+        needed = left == before || !left || due_us < dispatch->armed_us;
+        if (due_us < dispatch->armed_us)
+            dispatch->armed_us = due_us;
+        has_turn = false;
+        pthread_mutex_unlock(&dispatch->turn);
+    }
+    return needed;
+}
+
+/* The inbox's hook. */
+static void on_posted(void *context, enum inbox_kind kind)
+{
+    struct dispatch *dispatch = context;
+    bool may_help = is_for_helpers(kind) && atomic_load(&dispatch->helped);
+    if (has_turn || (may_help && !help(dispatch)))
+        return;
+    eventfd_write(dispatch->bell_fd, 1);
+}
+
+static void wait_for_bell(const struct dispatch *dispatch, uint64_t until_us)
+{
+    uint64_t now_us = clock_now_us(),
+             left_ms = until_us > now_us ? (until_us - now_us + 999) / 1000 : 0;
+    struct pollfd bell = {.fd = dispatch->bell_fd, .events = POLLIN};
+    eventfd_t rung;
+    poll(&bell, 1, until_us == UINT64_MAX ? -1 : left_ms > 60000 ? 60000 : (int)left_ms);
+    eventfd_read(dispatch->bell_fd, &rung);
+}
+
+void *dispatch_main(void *context)
+{
+    struct dispatch *dispatch = context;
+    for (bool more = true; more;) {
+        pthread_mutex_lock(&dispatch->turn);
+        has_turn = true;
+        more = dispatch_turn(dispatch);
+        uint64_t due_us = dispatch->armed_us = next_due_us(dispatch);
+        has_turn = false;
+        pthread_mutex_unlock(&dispatch->turn);
+        if (more && is_idle(dispatch))
+            wait_for_bell(dispatch, due_us);
+    }
+    return NULL;
 }
 
 /* ------------------------------------------------------------------------------- start and end */
@@ -128,7 +336,6 @@ static void close_fds(struct dispatch *dispatch)
         close(dispatch->bell_fd);
 }
 
-/* All that can't fail. */
 static void init_state(struct dispatch *dispatch, const struct dispatch_config *config)
 {
     dispatch->config = *config;
@@ -137,8 +344,8 @@ static void init_state(struct dispatch *dispatch, const struct dispatch_config *
     dispatch->membership_message.kind = INBOX_MEMBERSHIP;
     dispatch->drain_message.kind = INBOX_DRAIN;
     dispatch->stop_message.kind = INBOX_STOP;
-    atomic_init(&dispatch->next_id,
-                rng_entropy() | 1); /* apart from another router's, or an earlier life's */
+    /* Far from the ids of another router, or of an earlier life. */
+    atomic_init(&dispatch->next_id, rng_entropy() | 1);
     dispatch->due_us = dispatch->lapse_us = dispatch->armed_us = UINT64_MAX;
     TAILQ_INIT(&dispatch->all);
     for (size_t i = 0; i < SERVED_MODELS_MAX; i++) {
@@ -165,7 +372,7 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
         return error_set(err, STATUS_LIMIT, "dispatch: out of memory");
     init_state(dispatch, config);
     size_t calls = most_calls(config);
-    size_t reserved = config->max_requests /* requests */ + calls /* their ends */ +
+    size_t reserved = config->max_requests /* INBOX_CALL */ + calls /* INBOX_CALL_CLOSED */ +
                       2 * ROUTER_MAX_WORKERS + CONSTRAINT_WAITING_MAX + 3;
     enum status status = STATUS_LIMIT;
     dispatch->idle_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -174,10 +381,10 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
         goto fail_fds;
     if (inbox_init(&dispatch->inbox, LINK_MESSAGES_AT_ONCE, reserved) != STATUS_OK)
         goto fail_fds;
-    dispatch->inbox.posted = dispatch_posted;
+    dispatch->inbox.posted = on_posted;
     dispatch->inbox.context = dispatch;
-    if (map_create(calls + config->max_requests /* further choices */, &dispatch->requests) !=
-        STATUS_OK)
+    /* Choices of ended calls are there until the end of the turn, when others have their places. */
+    if (map_create(calls + config->max_requests, &dispatch->requests) != STATUS_OK)
         goto fail_inbox;
     *out = dispatch;
     return STATUS_OK;
@@ -218,26 +425,32 @@ enum status dispatch_start(const struct dispatch_config *config, struct dispatch
     return STATUS_OK;
 }
 
-/* What came when the thread had ended. */
+/* Ends a group that was submitted when the dispatch thread had ended. */
+static void discard_group(struct call *first)
+{
+    struct call_client client = first->client;
+    struct call *call, *next;
+    TAILQ_FOREACH(call, &first->group.calls, group_link)
+    {
+        call_empty(call);
+        call->state = CALL_TOLD;
+    }
+    client.ops->status(client.handle, REASON_DRAINING, reason_when(REASON_DRAINING));
+    for (call = TAILQ_FIRST(&first->group.calls); call; call = next) {
+        next = TAILQ_NEXT(call, group_link);
+        if (!client.ops->break_off && !atomic_exchange(&call->closing, true))
+            call_release(call);
+    }
+}
+
 static void discard(struct inbox_message *message)
 {
     switch (message->kind) {
-    case INBOX_REQUEST:
-        for (struct request *next, *request = (struct request *)message; request; request = next) {
-            next = request->next_prompt;
-            request_settle(request);
-            request->client.ops->status(request, REASON_DRAINING, reason_when(REASON_DRAINING));
-            request_destroy(request);
-        }
-        break;
-    case INBOX_CLIENT_GONE: {
-        struct client_gone *gone = (struct client_gone *)message;
-        gone->free(gone);
-        break;
-    }
+    case INBOX_CALL: discard_group((struct call *)message); break;
+    case INBOX_CALL_CLOSED: call_release(call_of_closed(message)); break;
     case INBOX_CONSTRAINT: constraint_checked_free((struct constraint_checked *)message); break;
     case INBOX_LINK_MESSAGE:
-    case INBOX_LINK_CLOSED: ASSERT(false); /* the thread waits for the last link */
+    case INBOX_LINK_CLOSED: ASSERT(false); /* the dispatch thread has waited for the last link */
     case INBOX_MEMBERSHIP:
     case INBOX_DRAIN:
     case INBOX_STOP: break;
@@ -259,6 +472,6 @@ void dispatch_free(struct dispatch *dispatch)
 void dispatch_destroy(struct dispatch *dispatch)
 {
     pthread_join(dispatch->thread, NULL);
-    constraint_checks_stop(dispatch->config.checks); /* it speaks to the inbox */
+    constraint_checks_stop(dispatch->config.checks); /* it posts to the inbox until now */
     dispatch_free(dispatch);
 }

@@ -1,39 +1,35 @@
-/* The dispatcher: owns every request from admission to its terminal status, the workers and their
- * links. It feeds what happens to request_life, executes the actions, asks route_policy for places,
- * and sends deltas.
+/* The dispatcher: owns every call from its submission to its end, the workers and their links.
+ * It feeds what happens to request_life, executes the actions, asks route_policy for places, and
+ * sends deltas.
  *
- * rpc threads, HTTP threads and main talk to it through its inbox; nothing of what it owns is seen
- * by anybody else, but for the status board and the metrics. It works in turns, one at a time. Who
- * brings a request, a worker's message or a client's end takes a turn himself where nobody else is
- * at it, for to wake a thread costs more than a turn; the dispatch thread takes those that time
- * asks for, all that may block, and what is too much for a helper. "The dispatch thread" is,
- * everywhere, whoever has the turn.
+ * Turns: all of that happens in turns, one at a time, under a lock. In a turn a thread handles
+ * messages of the inbox, places what waits, sends deltas, and tells clients the ends that the
+ * turn brought. A thread that posts a call, a worker's message or a client's end takes a turn
+ * itself where no other thread has it, because waking a thread costs more. The dispatch thread
+ * takes the turns that time asks for, those that may block, and those that are too much for a
+ * helper. Structs of the dispatcher belong to the thread that has the turn. Other threads see
+ * only the status board and the metrics.
  *
- * Limits: `max_requests` places at once, one for each choice of a call, of which each model has a
- * reserve (route_pools.h), and `max_queue` requests of a model without a place; one more is refused
- * as overloaded. Each model has its own queue: none waits for what another lacks. A request that
- * ends gives its places back before its client can know: who asks again at once finds them. Its
- * call (of gRPC: HTTP's exchanges have limits of their own) is there until its client has read the
- * end, `linger_us` at most: then it is broken off. Of such calls there are as many more as there
- * are places.
+ * Limits: `max_requests` places, one for each choice of a call, of which each model has a
+ * reserve (route_pools.h), and `max_queue` requests of a model that wait for a worker. One more
+ * is refused as overloaded. Each model has a queue of its own: none waits for what another
+ * lacks. An ended call gives its places back before its client can know, so a client that asks
+ * again at once finds them. A call over gRPC stays until its client has read the end,
+ * `linger_us` at most, then it is broken off. There may be as many such calls as there are
+ * places.
  *
- * Books (places, quotas, metrics, access log, traces) are settled before the last of an answer is
- * handed to the client's socket, with what it tells. What becomes of it there changes nothing any
- * more.
- */
+ * Books (places, quotas, metrics, access log, traces) are settled before the last of an answer
+ * is handed to the client's socket, with the reason that the client is told. Nothing that
+ * happens to it there changes them. */
 #ifndef BATON_ROUTER_DISPATCH_DISPATCH_H
 #define BATON_ROUTER_DISPATCH_DISPATCH_H
 
 #include "common/net/membership/membership.h"
-#include "common/net/rpc/rpc.h"
+#include "router/dispatch/call.h"
 #include "router/dispatch/constraint_checks.h"
-#include "router/dispatch/inbox.h"
-#include "router/dispatch/request.h"
 #include "router/dispatch/request_observers.h"
 #include "router/dispatch/workers.h"
 #include "router/ops/router_metrics.h"
-#include "router/ops/status_board.h"
-#include "router/served_models.h"
 
 struct dispatch;
 
@@ -45,70 +41,55 @@ struct dispatch_config {
     struct request_observers views;
     const struct served_models *models;
     struct constraint_checks
-        *checks; /* started and stopped here; NULL: workers say what they refuse */
-    uint32_t max_requests, max_queue; /* the queue of each model */
+        *checks;           /* started and stopped here; NULL: workers check constraints */
+    uint32_t max_requests; /* places */
+    uint32_t max_queue;    /* requests that wait, for each model */
     struct request_limits limits;
-    uint64_t unconfirmed_tokens; /* at most, of one decode worker; 0: half of its pool */
+    uint64_t unconfirmed_tokens; /* at most, for each decode worker; 0: half of its pool */
     bool force_local_prefill;
     uint64_t linger_us;
-    struct rpc_tls tls;    /* of Sessions */
-    uint64_t keepalive_us; /* of Sessions */
-    uint64_t incarnation;  /* of this router, random at its start */
+    struct rpc_tls tls;    /* for Sessions */
+    uint64_t keepalive_us; /* for Sessions */
+    uint64_t incarnation;  /* this router's, random at its start */
 };
 
 enum status dispatch_start(const struct dispatch_config *config, struct dispatch **dispatch,
                            struct error *err) WARN_UNUSED;
 
 /* --- any thread --- */
-/* Calls that have a place at the door beyond max_requests, and as many that have been answered,
- * until they are over: to be told, once read, that their model has none. Who is refused for one
- * model must not stand in the way of another's. */
+/* Calls that are admitted beyond max_requests, and as many that have been told: they are about to
+ * be told, once read, that their model has no place. Calls that are refused for one model must not
+ * stand in the way of another's. */
 #define DISPATCH_MAX_AT_DOOR 256
-/* Room for one more call? Every REASON_NONE must be followed by one dispatch_client_gone. */
-enum reason dispatch_admit(struct dispatch *dispatch);
-/* Of an admitted call, whose message names that model and asks for so many choices (1 ..
- * REQUEST_MAX_CHOICES), at most once: is there a place for each of them? */
-struct client_gone;
-enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gone, size_t model,
-                              uint32_t choices);
-/* Of admitted calls, each at most once, with as many choices: the request and those that follow it
- * as next_prompt. They are the dispatcher's, and each one's call has its id. */
-void dispatch_submit(struct dispatch *dispatch, struct request *request);
-/* The places of dispatch_admit_to, for which nothing was submitted: before its client is told why.
- * They come back with dispatch_client_gone otherwise. */
-void dispatch_give_back(struct dispatch *dispatch, struct client_gone *gone);
+/* Admits a call of this client, before any work is done for it: REASON_NONE, REASON_DRAINING,
+ * REASON_OVERLOADED or REASON_INTERNAL (no memory). An admitted call ends with one dispatch_close
+ * and one call_unref. */
+enum reason dispatch_admit(struct dispatch *dispatch, struct call_client client,
+                           struct call **call) WARN_UNUSED;
+/* Reserves `choices` (1 .. REQUEST_MAX_CHOICES) places of `model` for an admitted call. Until that
+ * succeeds it may be called again. REASON_OVERLOADED: not enough places. */
+enum reason dispatch_reserve(struct dispatch *dispatch, struct call *call, size_t model,
+                             uint32_t choices) WARN_UNUSED;
+/* Gives back the places and the grant of a call. The door does so before it tells the client why a
+ * call was not submitted. Otherwise they come back when the call is settled. */
+void dispatch_give_back(struct dispatch *dispatch, struct call *call);
+/* Hands over the filled calls of one client, as a group. */
+void dispatch_submit(struct dispatch *dispatch, struct call *const *calls, size_t count);
+/* Reports that the client's side of an admitted call is over. Only the first report counts. */
+void dispatch_close(struct dispatch *dispatch, struct call *call, enum rpc_code code);
 
-/* An admitted call is over (its `closed` handler ran). */
-struct client_gone {
-    struct inbox_message message; /* first */
-    uint64_t request;             /* 0: none was submitted */
-    size_t model;     /* 1 + that of dispatch_admit_to; 0: it has no places, or no more */
-    uint32_t choices; /* likewise */
-    enum rpc_code code;
-    void (*free)(struct client_gone *gone); /* called on the dispatch thread */
-};
-void dispatch_client_gone(struct dispatch *dispatch, struct client_gone *gone);
-
-/* --- whoever has the turn --- */
-/* In a client's `status` alone, of another request (0 is none) of the same call, whose end is told
- * with it: that one is settled, as what `why` says; what hasn't ended is cancelled. */
-void dispatch_settle(struct dispatch *dispatch, uint64_t request);
-/* As dispatch_client_gone, at once: in a client's `status` alone. */
-void dispatch_let_go(struct dispatch *dispatch, struct client_gone *gone);
-
-/* --- any thread --- */
-/* Workers joined or left. */
+/* Reports that workers joined or left. */
 void dispatch_membership_changed(struct dispatch *dispatch);
-/* No new requests from now on; dispatch_idle_fd becomes readable when no call is left. */
+/* Admits no calls from now on. dispatch_idle_fd becomes readable when no call is left. */
 void dispatch_drain(struct dispatch *dispatch);
 int dispatch_idle_fd(const struct dispatch *dispatch);
-/* Ends all requests (UNAVAILABLE, draining) and all links. Returns at once; the thread ends when
- * that is done. */
+/* Ends all calls (UNAVAILABLE, draining) and all links. Returns at once; the dispatch thread ends
+ * when that is done. */
 void dispatch_stop(struct dispatch *dispatch);
 
 /* --- main --- */
-/* After dispatch_stop, and after the server of the calls has stopped: waits for the thread and
- * frees. */
+/* After dispatch_stop, and after the servers have closed all calls: waits for the dispatch thread
+ * and frees. */
 void dispatch_destroy(struct dispatch *dispatch);
 
 #endif

@@ -11,46 +11,48 @@ static struct route_worker *candidate(struct candidates *candidates, uint64_t ke
     return found && found->key == key ? found : NULL;
 }
 
-/* How long it may become is set anew by each place: nobody asked for a max_tokens, and no answer of
- * its call has begun. */
+/* True: each place sets anew how long the answer may become. The client set no max_tokens, and no
+ * answer of the call has begun. */
 static bool is_open(const struct request *request)
 {
-    return request->open_max_tokens && !request->first->emitted_count;
+    return request->call->open_max_tokens && !request->call->choices[0].emitted_count;
 }
 
 static uint64_t longest_tokens(const struct request *request)
 {
-    return (uint64_t)request->prompt_count + request->sampling.max_tokens;
+    return (uint64_t)request->call->prompt_count + request->call->sampling.max_tokens;
 }
 
-/* The fewest that it can do with. */
+/* Returns the fewest tokens that it needs room for. */
 static uint64_t least_tokens(const struct request *request)
 {
-    const struct sampling *sampling = &request->sampling;
+    const struct sampling *sampling = &request->call->sampling;
     if (!is_open(request))
         return longest_tokens(request);
-    return (uint64_t)request->prompt_count + (sampling->min_tokens ? sampling->min_tokens : 1);
+    return (uint64_t)request->call->prompt_count +
+           (sampling->min_tokens ? sampling->min_tokens : 1);
 }
 
 static uint64_t prompt_tokens(const struct request *request)
 {
-    return (uint64_t)request->prompt_count + request->emitted_count;
+    return (uint64_t)request->call->prompt_count + request->emitted_count;
 }
 
-/* Whether the token that a prefill worker draws will be its last. While how long it may become
- * isn't set, nobody knows. */
+/* True: the token that a prefill worker draws will be its last. Not known while its length is
+ * open. */
 static bool ends_at_prefill(const struct request *request)
 {
-    bool last = request->emitted_count + 1 >= request->sampling.max_tokens && !is_open(request);
-    return request->place.kind == LIFE_PLACE && (request->prompt_only || last);
+    bool last =
+        request->emitted_count + 1 >= request->call->sampling.max_tokens && !is_open(request);
+    return request->place.kind == LIFE_PLACE && (request->call->prompt_only || last);
 }
 
-/* The work that a request is to its workers, and the place that it takes there. */
+/* Adds the work that a request is to its workers, and the place that it takes there. */
 static void add_work(struct candidates *candidates, const struct request *request)
 {
     const struct request_life *life = &request->life;
     struct route_worker *prefill = candidate(candidates, life->prefill);
-    if (prefill && !request->confirmed) /* else its handle is gone there */
+    if (prefill && !request->confirmed) /* otherwise its handle is gone there */
         prefill->requests++;
     if (life->state != REQUEST_PREFILL && life->state != REQUEST_DECODE)
         return;
@@ -111,22 +113,22 @@ static void count_work(const struct dispatch *dispatch, struct candidates *candi
     }
 }
 
-/* What it is placed for: where nobody set max_tokens, as much of its most as the largest decode
- * worker that could take it has room for. Not as much as any has: how long an answer may be must
- * not hang on which of them is free. */
+/* Returns the tokens that it is placed for. With an open length it is placed for as much of the
+ * most as the largest decode worker that could take it has room for. The worker need not be
+ * free: how long an answer may be must not depend on load. */
 static uint64_t total_tokens(const struct candidates *candidates, const struct request *request,
                              const struct route_request *asked, const struct route_handle *handle)
 {
     if (!is_open(request))
         return longest_tokens(request);
-    uint64_t most = (uint64_t)request->prompt_count + request->open_max_tokens;
-    uint64_t room = route_pools_room(&candidates->pools, request->model, asked, handle);
+    uint64_t most = (uint64_t)request->call->prompt_count + request->call->open_max_tokens;
+    uint64_t room = route_pools_room(&candidates->pools, request->call->model, asked, handle);
     if (!room)
-        return asked->total_tokens; /* and what it lacks is told of that */
+        return asked->total_tokens; /* the sentence then says what it lacks */
     return room < most ? room : most;
 }
 
-/* Sets *placed_tokens to what it is placed for. */
+/* Sets *placed_tokens to the tokens that it is placed for. */
 static struct route_choice choose(const struct dispatch *dispatch,
                                   const struct candidates *candidates,
                                   const struct request *request, uint64_t *placed_tokens)
@@ -150,8 +152,8 @@ static struct route_choice choose(const struct dispatch *dispatch,
     const struct route_handle *held = request->place.kind == LIFE_PLACE ? NULL : &handle;
     asked.total_tokens = *placed_tokens = total_tokens(candidates, request, &asked, held);
     if (!held)
-        return route_pools_request(&candidates->pools, request->model, &asked);
-    return route_pools_handle(&candidates->pools, request->model, &asked, held);
+        return route_pools_request(&candidates->pools, request->call->model, &asked);
+    return route_pools_handle(&candidates->pools, request->call->model, &asked, held);
 }
 
 static void mark_placed(struct dispatch *dispatch, struct candidates *candidates, uint64_t key)
@@ -162,17 +164,15 @@ static void mark_placed(struct dispatch *dispatch, struct candidates *candidates
         worker->placed_at = placed->placed_at = dispatch->placements;
 }
 
-/* The others of its call are as long as it. */
+/* All choices of a call may become equally long. */
 static void set_max_tokens(struct request *request, uint64_t placed_tokens)
 {
-    struct request *first = request->first;
+    struct call *call = request->call;
     if (!is_open(request))
         return;
-    uint32_t most = (uint32_t)(placed_tokens - request->prompt_count);
-    for (uint32_t i = 0; i <= first->other_count; i++) {
-        struct request *choice = i ? first->others[i - 1] : first;
-        choice->sampling.max_tokens = choice->trace.max_tokens = most;
-    }
+    call->sampling.max_tokens = (uint32_t)(placed_tokens - call->prompt_count);
+    for (uint32_t i = 0; i < call->choice_count; i++)
+        call->choices[i].trace.max_tokens = call->sampling.max_tokens;
 }
 
 static void place(struct dispatch *dispatch, struct candidates *candidates, struct request *request,
@@ -213,18 +213,19 @@ static void explain_too_long(struct request *request, uint64_t most_tokens)
     char answer[96] = ", and its answer needs room";
     if (!is_open(request))
         snprintf(answer, sizeof answer, " and %s %u, together %" PRIu64,
-                 request->open_max_tokens ? "its answer was to have at most"
-                 : request->prompt_only   ? "to compute it takes room for"
-                                          : "max_tokens is",
-                 request->sampling.max_tokens, longest_tokens(request));
+                 request->call->open_max_tokens ? "its answer was to have at most"
+                 : request->call->prompt_only   ? "to compute it takes room for"
+                                                : "max_tokens is",
+                 request->call->sampling.max_tokens, longest_tokens(request));
     snprintf(
         request->refusal, sizeof request->refusal,
         "the prompt has %u token%s%s, but one request may have %" PRIu64 " on a decode worker%s",
-        request->prompt_count, request->prompt_count == 1 ? "" : "s", answer, most_tokens,
+        request->call->prompt_count, request->call->prompt_count == 1 ? "" : "s", answer,
+        most_tokens,
         least_tokens(request) > most_tokens ? "" : ", and its prompt fits into no prefill worker");
 }
 
-/* "2 known, 1 down" */
+/* Writes "2 known, 1 down". */
 static void count_away(const struct route_pool *pool, enum worker_role role, char *text,
                        size_t size)
 {
@@ -238,13 +239,13 @@ static void count_away(const struct route_pool *pool, enum worker_role role, cha
         snprintf(text, size, "%u known, %u down, %u draining", known, down, draining);
 }
 
-/* Where several models are served: whose workers these are. */
+/* Writes the model's name where several models are served. */
 static void name_model(const struct dispatch *dispatch, const struct request *request, char *text,
                        size_t size)
 {
     const struct served_models *models = dispatch->config.models;
     snprintf(text, size, "%s%s%s", models->count > 1 ? " of model \"" : "",
-             models->count > 1 ? models->items[request->model].name : "",
+             models->count > 1 ? models->items[request->call->model].name : "",
              models->count > 1 ? "\"" : "");
 }
 
@@ -252,12 +253,13 @@ static void tell_size(const struct request *request, char *text, size_t size)
 {
     if (is_open(request))
         snprintf(text, size, "%u tokens of prompt, and its answer needs room",
-                 request->prompt_count);
-    else if (request->prompt_only)
-        snprintf(text, size, "%u tokens of prompt, and room for 1 more", request->prompt_count);
+                 request->call->prompt_count);
+    else if (request->call->prompt_only)
+        snprintf(text, size, "%u tokens of prompt, and room for 1 more",
+                 request->call->prompt_count);
     else
         snprintf(text, size, "%" PRIu64 " tokens, prompt and %s", longest_tokens(request),
-                 request->open_max_tokens ? "longest answer" : "max_tokens");
+                 request->call->open_max_tokens ? "longest answer" : "max_tokens");
 }
 
 void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request *request)
@@ -265,7 +267,7 @@ void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request 
     char decode[64], prefill[64], model[160], tokens[80];
     char *text = request->refusal;
     size_t size = sizeof request->refusal;
-    const struct route_pool *pool = &dispatch->candidates.pools.pools[request->model];
+    const struct route_pool *pool = &dispatch->candidates.pools.pools[request->call->model];
     count_away(pool, ROLE_DECODE, decode, sizeof decode);
     count_away(pool, ROLE_PREFILL, prefill, sizeof prefill);
     name_model(dispatch, request, model, sizeof model);
@@ -301,8 +303,9 @@ void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request 
     }
 }
 
-/* First come, first served, of one model: behind one that all workers are too full for nobody
- * passes, or large prompts would starve; one whose constraint is being compiled is passed. */
+/* Places the requests of one list, first come, first served. None passes one that all workers are
+ * too full for, or large prompts would starve. A request is passed while its constraint is being
+ * compiled. */
 static void place_list(struct dispatch *dispatch, struct candidates *candidates,
                        struct request_list *list)
 {
@@ -310,7 +313,7 @@ static void place_list(struct dispatch *dispatch, struct candidates *candidates,
     struct request *next;
     for (struct request *request = TAILQ_FIRST(list); request; request = next) {
         next = TAILQ_NEXT(request, waiting_link);
-        if (request->constraint_waits)
+        if (request->call->constraint_waits)
             continue;
         if (full) {
             no_place(dispatch, request, true, UINT64_MAX);
@@ -336,9 +339,8 @@ static void place_list(struct dispatch *dispatch, struct candidates *candidates,
             break;
         case ROUTE_TOO_LONG:
             explain_too_long(request, choice.most_tokens);
-            request_life_on_fail(&request->life, TERMINAL_INVALID,
-                                 reason_name(REASON_CONTEXT_LENGTH_EXCEEDED), &actions);
-            request_execute(dispatch, request, &actions);
+            request_fail(dispatch, request, TERMINAL_INVALID,
+                         reason_name(REASON_CONTEXT_LENGTH_EXCEEDED));
             break;
         }
     }

@@ -1,3 +1,5 @@
+/* Messages to workers and from them. Nothing that a worker says of a request is believed before it
+ * is checked against the request. */
 #include "common/base/assert.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
@@ -7,20 +9,186 @@
 #include <stdio.h>
 #include <string.h>
 
-void worker_misbehaved(struct worker *worker, const char *what)
+#define SCORES_OF_A_PART 32 /* logprobs of a prompt's tokens that are read at once */
+
+/* ------------------------------------------------------------------------------------ commands */
+
+/* A Sampling with room for its biases and its constraint. */
+struct sampling_room {
+    Baton__Worker__V1__Sampling message;
+    uint32_t bias_ids[SAMPLING_MAX_BIASES];
+    float biases[SAMPLING_MAX_BIASES];
+    Baton__Worker__V1__Constraint constraint;
+};
+
+static Baton__Worker__V1__Sampling *sampling_message(const struct request *request,
+                                                     struct sampling_room *room)
+{
+    const struct sampling *sampling = &request->call->sampling;
+    Baton__Worker__V1__Sampling *message = &room->message;
+    baton__worker__v1__sampling__init(message);
+    message->temperature = sampling->temperature;
+    message->top_k = sampling->top_k;
+    message->top_p = sampling->top_p;
+    message->min_p = sampling->min_p;
+    message->presence_penalty = sampling->presence_penalty;
+    message->frequency_penalty = sampling->frequency_penalty;
+    message->repetition_penalty = sampling->repetition_penalty;
+    message->seed = sampling->seed;
+    message->choice = request->choice;
+    message->max_tokens = sampling->max_tokens;
+    message->min_tokens = sampling->min_tokens;
+    message->ignore_eos = sampling->ignore_eos;
+    message->logprobs = sampling->logprobs;
+    message->top_logprobs = sampling->top_logprobs;
+    message->prompt_logprobs = prompt_echo_waits(&request->call->prompt_echo);
+    message->top_prompt_logprobs = sampling->top_prompt_logprobs;
+    message->prompt_logprobs_from = request->call->prompt_echo.next;
+    message->n_stop_ids = sampling->stop_id_count;
+    message->stop_ids = (uint32_t *)sampling->stop_ids; /* packing only reads */
+    message->logits_hash = request->call->return_logits_hash;
+    message->n_bias_ids = message->n_biases = sampling->bias_count;
+    message->bias_ids = room->bias_ids;
+    message->biases = room->biases;
+    for (uint32_t i = 0; i < sampling->bias_count; i++) {
+        room->bias_ids[i] = sampling->biases[i].id;
+        room->biases[i] = sampling->biases[i].bias;
+    }
+    if (request->call->constraint) {
+        baton__worker__v1__constraint__init(&room->constraint);
+        room->constraint.kind = (Baton__Worker__V1__ConstraintKind)request->call->constraint->kind;
+        room->constraint.text = request->call->constraint->text;
+        message->constraint = &room->constraint;
+    }
+    return message;
+}
+
+/* Packing only reads. */
+static ProtobufCBinaryData salt_of(const struct request *request)
+{
+    return (ProtobufCBinaryData){request->call->cache_salt_bytes,
+                                 (uint8_t *)request->call->cache_salt};
+}
+
+/* Sends a command, or ends the stream where the worker doesn't read. request_life then hears of the
+ * lost session. */
+static void send_command(struct worker *worker, const Baton__Worker__V1__SessionDown *command)
+{
+    if (worker_link_send(worker->link, command) != STATUS_LIMIT)
+        return;
+    log_error_limited("dispatch",
+                      "worker=%s msg=\"doesn't read its commands: closing the session\"",
+                      worker->info.name);
+    worker_link_close(worker->link);
+}
+
+static void send_prefill(struct dispatch *dispatch, struct request *request, struct worker *worker,
+                         const struct life_action *action)
+{
+    struct sampling_room room;
+    Baton__Worker__V1__Prefill prefill = BATON__WORKER__V1__PREFILL__INIT;
+    prefill.request = request->id;
+    prefill.attempt = action->attempt;
+    prefill.n_prompt = request->call->prompt_count;
+    prefill.prompt = request->call->prompt;
+    prefill.n_emitted = action->emitted_count;
+    prefill.emitted = request->emitted;
+    prefill.sampling = sampling_message(request, &room);
+    prefill.request_name = request->call->name;
+    prefill.cache_salt = salt_of(request);
+    prefill.priority = (Baton__Worker__V1__Priority)request->call->priority;
+    Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
+    command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_PREFILL;
+    command.prefill = &prefill;
+
+    request->prefilled = request->confirmed = false;
+    str_copy(request->timing.prefill_worker, sizeof request->timing.prefill_worker,
+             worker->info.name);
+    request_trace_prefill_sent(&request->trace, worker->info.name);
+    counter_add(dispatch->config.metrics->models[request->call->model].prefill_runs, 1);
+    if (!FAILPOINT_FAILS("router.send_prefill"))
+        send_command(worker, &command);
+}
+
+static void send_decode(struct dispatch *dispatch, struct request *request, struct worker *worker,
+                        const struct life_action *action)
+{
+    struct sampling_room room;
+    Baton__Worker__V1__Decode decode = BATON__WORKER__V1__DECODE__INIT;
+    decode.request = request->id;
+    decode.attempt = action->attempt;
+    decode.n_prompt = request->call->prompt_count;
+    decode.prompt = request->call->prompt;
+    decode.n_emitted = action->emitted_count;
+    decode.emitted = request->emitted;
+    decode.sampling = sampling_message(request, &room);
+    decode.request_name = request->call->name;
+    decode.cache_salt = salt_of(request);
+    decode.priority = (Baton__Worker__V1__Priority)request->call->priority;
+    if (action->with_handle) {
+        decode.handle = &request->handle;
+        decode.source_address = request->source_address;
+        decode.source_name = request->timing.prefill_worker;
+    } else {
+        *request->timing.prefill_worker = 0;
+        counter_add(dispatch->config.metrics->models[request->call->model].local_prefills, 1);
+    }
+    Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
+    command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_DECODE;
+    command.decode = &decode;
+
+    request->confirmed = false;
+    str_copy(request->timing.decode_worker, sizeof request->timing.decode_worker,
+             worker->info.name);
+    request_trace_decode_sent(&request->trace, worker->info.name, !action->with_handle,
+                              dispatch->now_us);
+    if (!FAILPOINT_FAILS("router.send_decode"))
+        send_command(worker, &command);
+}
+
+static void send_release(struct request *request, struct worker *worker,
+                         const struct life_action *action)
+{
+    Baton__Worker__V1__Release release = BATON__WORKER__V1__RELEASE__INIT;
+    release.request = request->id;
+    release.attempt = action->attempt;
+    Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
+    command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_RELEASE;
+    command.release = &release;
+    if (!FAILPOINT_FAILS("router.send_release"))
+        send_command(worker, &command);
+}
+
+void worker_command(struct dispatch *dispatch, struct request *request,
+                    const struct life_action *action)
+{
+    struct worker *worker = workers_get(&dispatch->workers, action->worker);
+    if (!worker || !worker->link || !worker->link->up)
+        return; /* its session is down, which request_life has heard or is about to hear */
+    switch (action->kind) {
+    case LIFE_SEND_PREFILL: send_prefill(dispatch, request, worker, action); break;
+    case LIFE_SEND_DECODE: send_decode(dispatch, request, worker, action); break;
+    default: send_release(request, worker, action);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- answers */
+
+static void misbehaved(struct worker *worker, const char *what)
 {
     log_error_limited("dispatch", "worker=%s what=%s msg=\"bad message: closing the session\"",
                       worker->info.name, what);
     worker_link_close(worker->link);
 }
 
-struct request *dispatch_find_request(struct dispatch *dispatch, uint64_t id)
+/* NULL: it has ended, and its workers have not heard of that yet. */
+static struct request *find_request(struct dispatch *dispatch, uint64_t id)
 {
     struct request *request = map_get(dispatch->requests, id);
     return request && !request->ended ? request : NULL;
 }
 
-void worker_take_opened(struct dispatch *dispatch, struct worker *worker, struct request *request,
+static void take_opened(struct dispatch *dispatch, struct worker *worker, struct request *request,
                         const Baton__Worker__V1__Opened *opened)
 {
     const Baton__Worker__V1__Handle *handle = opened->handle;
@@ -37,14 +205,151 @@ void worker_take_opened(struct dispatch *dispatch, struct worker *worker, struct
     request_observers_moved(&dispatch->config.views, request);
 }
 
-/* Logprobs of the prompt come before the answer. The prefill worker sends them before its first
- * token, but nothing orders them before the decode worker's: it is told of the handle when they
- * have come. Where the prefill worker ends it, nobody is told. */
+/* Returns the limit of the ids that workers may send for it. */
+static uint32_t vocab_of(const struct dispatch *dispatch, const struct request *request)
+{
+    return dispatch->config.models->items[request->call->model].limits.vocab;
+}
+
+static bool read_logprobs(const struct dispatch *dispatch, const struct request *request,
+                          const Baton__Worker__V1__Logprobs *message, struct token_logprobs *out)
+{
+    struct logprobs_lists lists = {message->drawn, message->top_ids, message->top,
+                                   message->n_top_ids, message->n_top};
+    return token_logprobs_read(&lists, out) && token_logprobs_fit(out, vocab_of(dispatch, request));
+}
+
+/* Takes a part of a message. False: it is bad. */
+static bool take_scores(struct dispatch *dispatch, struct request *request, uint32_t first,
+                        Baton__Worker__V1__Logprobs *const *messages, uint32_t count)
+{
+    struct token_logprobs logprobs[SCORES_OF_A_PART];
+    for (uint32_t i = 0; i < count; i++)
+        if (!read_logprobs(dispatch, request, messages[i], &logprobs[i]))
+            return false;
+    if (!prompt_echo_take(&request->call->prompt_echo, first, logprobs, count))
+        return false;
+    if (request->call->once || request->call->client.ops->prompt_logprobs(
+                                   request->call, first, logprobs, count) != STATUS_LIMIT)
+        return true;
+    request_fail(dispatch, request, TERMINAL_OVERLOADED, reason_name(REASON_SLOW_READER));
+    return true;
+}
+
+static void stop_waiting_for_scores(struct dispatch *dispatch, struct worker *worker,
+                                    struct request *request)
+{
+    if (prompt_echo_waits(&request->call->prompt_echo))
+        return;
+    request_life_on_told(&request->life);
+    if (request->opened_attempt != request->life.attempt)
+        return;
+    Baton__Worker__V1__Opened opened = BATON__WORKER__V1__OPENED__INIT;
+    opened.attempt = request->opened_attempt;
+    opened.handle = &request->handle;
+    request->opened_attempt = 0;
+    take_opened(dispatch, worker, request, &opened);
+}
+
+static void on_prompt_logprobs(struct dispatch *dispatch, struct worker *worker,
+                               const Baton__Worker__V1__PromptLogprobs *said)
+{
+    struct request *request = find_request(dispatch, said->request);
+    if (!request || said->attempt != request->life.attempt)
+        return;
+    for (size_t done = 0; done < said->n_logprobs && !request->ended;) {
+        size_t left = said->n_logprobs - done;
+        uint32_t count = left < SCORES_OF_A_PART ? (uint32_t)left : SCORES_OF_A_PART;
+        if (!take_scores(dispatch, request, said->first_token + (uint32_t)done,
+                         said->logprobs + done, count)) {
+            misbehaved(worker, "prompt_logprobs");
+            return;
+        }
+        done += count;
+    }
+    if (!request->ended)
+        stop_waiting_for_scores(dispatch, worker, request);
+}
+
+/* True: a token that the client has comes again as another one, and the request has failed. No
+ * order of events explains that, so the answer can't be trusted. */
+static bool differs(struct dispatch *dispatch, const struct worker *worker, struct request *request,
+                    const Baton__Worker__V1__Token *said)
+{
+    if (said->index > request->emitted_count || request->emitted[said->index - 1] == said->id)
+        return false;
+    log_error_limited(
+        "dispatch",
+        "req=%s worker=%s prefill=%s decode=%s index=%u sent=%u said=%u msg=\"workers differ "
+        "about a token: request ended\"",
+        request->call->name, worker->info.name, request->timing.prefill_worker,
+        request->timing.decode_worker, said->index, request->emitted[said->index - 1], said->id);
+    request_fail(dispatch, request, TERMINAL_INTERNAL, "tokens_differ");
+    return true;
+}
+
+/* Checks that the token has what was asked for, and comes after the prompt's logprobs. */
+static bool read_token(const struct dispatch *dispatch, const struct request *request,
+                       const Baton__Worker__V1__Token *said, struct token_logprobs *logprobs)
+{
+    *logprobs = (struct token_logprobs){.given = false};
+    if (said->id >= vocab_of(dispatch, request) || said->finish > FINISH_COMPLETE || !said->index)
+        return false;
+    if (said->attempt == request->life.attempt && prompt_echo_waits(&request->call->prompt_echo))
+        return false;
+    if (said->logprobs)
+        return read_logprobs(dispatch, request, said->logprobs, logprobs);
+    return !request->call->sampling.logprobs;
+}
+
+static void on_token(struct dispatch *dispatch, struct worker *worker,
+                     const Baton__Worker__V1__Token *said)
+{
+    struct request *request = find_request(dispatch, said->request);
+    if (!request)
+        return;
+    struct token_logprobs logprobs;
+    if (!read_token(dispatch, request, said, &logprobs)) {
+        misbehaved(worker, "token");
+        return;
+    }
+    bool current = said->attempt == request->life.attempt;
+    if (current && differs(dispatch, worker, request, said))
+        return;
+    if (current && !request->prefilled) {
+        request->prefilled = true;
+        dispatch->place_needed = true;
+    }
+    struct life_token token = {.worker = worker->key,
+                               .attempt = said->attempt,
+                               .index = said->index,
+                               .id = said->id,
+                               .logits_hash = said->logits_hash,
+                               .logprobs = &logprobs,
+                               .finish = (enum finish_reason)said->finish};
+    struct life_actions actions;
+    uint32_t delivered = request->life.delivered;
+    request_life_on_token(&request->life, &token, &actions);
+    if (!request->call->prompt_only)
+        worker->tokens += request->life.delivered - delivered;
+    if (request->life.from_decode && !request->confirmed) {
+        request->confirmed = true;
+        dispatch->place_needed = true;
+    }
+    request_execute(dispatch, request, &actions);
+}
+
+/* -------------------------------------------------------------------------------- other events */
+
+/* True: the handle must wait. Logprobs of the prompt come before the answer. The prefill worker
+ * sends them before its first token, but nothing orders them before the decode worker's tokens:
+ * that worker gets the handle when they have come. It gets none where the prefill worker ends
+ * the answer. */
 static bool must_wait(const struct request *request, const struct worker *worker,
                       const Baton__Worker__V1__Opened *opened)
 {
     const struct request_life *life = &request->life;
-    return !life->ends_at_prefill && prompt_echo_waits(&request->prompt_echo) &&
+    return !life->ends_at_prefill && prompt_echo_waits(&request->call->prompt_echo) &&
            life->state == REQUEST_PREFILL && life->prefill == worker->key &&
            life->attempt == opened->attempt;
 }
@@ -53,24 +358,24 @@ static void on_opened(struct dispatch *dispatch, struct worker *worker,
                       const Baton__Worker__V1__Opened *opened)
 {
     const Baton__Worker__V1__Handle *handle = opened->handle;
-    struct request *request = dispatch_find_request(dispatch, opened->request);
+    struct request *request = find_request(dispatch, opened->request);
     if (!request)
         return;
     if (!handle || handle->incarnation != worker->info.incarnation) {
-        worker_misbehaved(worker, "opened");
+        misbehaved(worker, "opened");
         return;
     }
     FAILPOINT("router.opened");
     if (must_wait(request, worker, opened) && request_keep_handle(request, handle))
         request->opened_attempt = opened->attempt;
     else
-        worker_take_opened(dispatch, worker, request, opened);
+        take_opened(dispatch, worker, request, opened);
 }
 
 static void on_lost(struct dispatch *dispatch, struct worker *worker,
                     const Baton__Worker__V1__Lost *lost)
 {
-    struct request *request = dispatch_find_request(dispatch, lost->request);
+    struct request *request = find_request(dispatch, lost->request);
     if (!request)
         return;
     char quoted[100], sentence[300];
@@ -78,7 +383,7 @@ static void on_lost(struct dispatch *dispatch, struct worker *worker,
     bool banned = !strcmp(lost->reason, reason_name(REASON_NO_TOKEN_ALLOWED));
     log_warn_lifecycle(
         "dispatch", "req=%s attempt=%u worker=%s prefill=%s why=%s sentence=%s msg=\"%s\"",
-        request->name, lost->attempt, worker->info.name, request->timing.prefill_worker,
+        request->call->name, lost->attempt, worker->info.name, request->timing.prefill_worker,
         log_quote(lost->reason, quoted, sizeof quoted),
         log_quote(lost->message, sentence, sizeof sentence),
         step_failed ? "a step failed"
@@ -100,8 +405,8 @@ static void on_lost(struct dispatch *dispatch, struct worker *worker,
     request_execute(dispatch, request, &actions);
 }
 
-/* They agree by what they told this router, and refused to pair: not tried again until the
- * membership changes. */
+/* Notes two workers that fit by what they told this router, and refused to pair. They are not
+ * paired again until the membership changes. */
 static void note_misfit(struct dispatch *dispatch, const struct request *request,
                         const struct worker *worker, const char *reason)
 {
@@ -121,21 +426,20 @@ static void note_misfit(struct dispatch *dispatch, const struct request *request
 static void on_refused(struct dispatch *dispatch, struct worker *worker,
                        const Baton__Worker__V1__Refused *refused)
 {
-    struct request *request = dispatch_find_request(dispatch, refused->request);
+    struct request *request = find_request(dispatch, refused->request);
     if (!request)
         return;
     char why[100], sentence[300];
     log_warn_lifecycle("dispatch",
                        "req=%s attempt=%u worker=%s retry=%d why=%s sentence=%s msg=\"refused\"",
-                       request->name, refused->attempt, worker->info.name, refused->retry,
+                       request->call->name, refused->attempt, worker->info.name, refused->retry,
                        log_quote(refused->reason, why, sizeof why),
                        log_quote(refused->message, sentence, sizeof sentence));
     str_copy(request->refusal, sizeof request->refusal, refused->message);
     if (refused->attempt == request->life.attempt)
         note_misfit(dispatch, request, worker, refused->reason);
     if (!strcmp(refused->reason, "draining"))
-        worker->load.draining =
-            true; /* its report comes later: nothing more goes there until then */
+        worker->load.draining = true; /* its own report comes later */
     struct life_actions actions;
     request_life_on_refused(&request->life, worker->key, refused->attempt, refused->retry,
                             &actions);
@@ -144,7 +448,7 @@ static void on_refused(struct dispatch *dispatch, struct worker *worker,
     request_execute(dispatch, request, &actions);
 }
 
-/* What the last handoff at this worker, at either end, says about its lane. */
+/* Notes the lane of the last handoff at this worker, at either end. */
 static void note_lane(struct dispatch *dispatch, struct worker *worker,
                       const Baton__Worker__V1__Pulled *pulled)
 {
@@ -161,7 +465,7 @@ static void on_pulled(struct dispatch *dispatch, struct worker *worker,
 {
     router_metrics_pulled(dispatch->config.metrics, pulled->lane, pulled->bytes);
     note_lane(dispatch, worker, pulled);
-    struct request *request = dispatch_find_request(dispatch, pulled->request);
+    struct request *request = find_request(dispatch, pulled->request);
     if (!request || pulled->attempt != request->life.attempt)
         return;
     note_lane(dispatch, workers_get(&dispatch->workers, request->life.prefill), pulled);
@@ -174,14 +478,13 @@ static void on_pulled(struct dispatch *dispatch, struct worker *worker,
     dispatch->place_needed = true;
 }
 
-/* Who computed a prompt tells when. */
 static void on_prefilled(struct dispatch *dispatch, struct worker *worker,
                          const Baton__Worker__V1__Prefilled *prefilled)
 {
-    struct request *request = dispatch_find_request(dispatch, prefilled->request);
+    struct request *request = find_request(dispatch, prefilled->request);
     if (!request || prefilled->attempt != request->life.attempt)
         return;
-    worker->prompt_tokens += (uint64_t)request->prompt_count + request->life.handle_emitted;
+    worker->prompt_tokens += (uint64_t)request->call->prompt_count + request->life.handle_emitted;
     request_observers_prefilled(&dispatch->config.views, request, prefilled);
 }
 
@@ -206,7 +509,7 @@ static void on_cache(struct dispatch *dispatch, struct worker *worker,
     if (cache_event_count_take(&worker->cache, events, counts))
         router_metrics_cache(dispatch->config.metrics, counts);
     else
-        worker_misbehaved(worker, "cache");
+        misbehaved(worker, "cache");
 }
 
 static void on_event(struct dispatch *dispatch, struct worker *worker,
@@ -217,10 +520,11 @@ static void on_event(struct dispatch *dispatch, struct worker *worker,
         on_opened(dispatch, worker, up->opened);
         break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_TOKENS:
-        worker_tokens(dispatch, worker, up->tokens);
+        for (size_t i = 0; i < up->tokens->n_tokens; i++)
+            on_token(dispatch, worker, up->tokens->tokens[i]);
         break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_PROMPT_LOGPROBS:
-        worker_prompt_logprobs(dispatch, worker, up->prompt_logprobs);
+        on_prompt_logprobs(dispatch, worker, up->prompt_logprobs);
         break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_LOST: on_lost(dispatch, worker, up->lost); break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_REFUSED:
@@ -234,7 +538,7 @@ static void on_event(struct dispatch *dispatch, struct worker *worker,
     case BATON__WORKER__V1__SESSION_UP__EVENT_PREFILLED:
         on_prefilled(dispatch, worker, up->prefilled);
         break;
-    default: worker_misbehaved(worker, "event");
+    default: misbehaved(worker, "event");
     }
 }
 
@@ -251,7 +555,7 @@ void worker_said(struct dispatch *dispatch, struct link_message *message)
     link_message_free(message);
 }
 
-/* No request may go on waiting for a worker that can't answer any more. */
+/* Reports the loss to all requests, so that none waits for a worker that can't answer any more. */
 static void session_lost(struct dispatch *dispatch, uint64_t key)
 {
     counter_add(dispatch->config.metrics->sessions_lost, 1);

@@ -1,10 +1,9 @@
-/* What the dispatcher is told, by rpc threads, HTTP threads and main. A message is embedded in the
- * struct that it is about, so that those which must not be lost need no memory when they are sent.
+/* Messages of rpc threads, HTTP threads and main to the dispatcher. A message is embedded in the
+ * struct that it is about, so posting one needs no memory.
  *
- * The ring is bounded. Room in it is reserved for the messages that must not be lost (a client
- * left, a link closed, ...): each comes once for something that was counted when it began, so they
- * always fit. Everything else may be told STATUS_LIMIT.
- */
+ * The ring is bounded. Room is reserved for messages that must not be lost (a call closed, a link
+ * closed, ...): each comes once for something that was counted when it began, so they always fit.
+ * Any other message may be refused with STATUS_LIMIT. */
 #ifndef BATON_ROUTER_DISPATCH_INBOX_H
 #define BATON_ROUTER_DISPATCH_INBOX_H
 
@@ -12,14 +11,14 @@
 #include "common/base/status.h"
 
 enum inbox_kind {
-    INBOX_REQUEST,      /* struct request: a new one (reserved: admitted before) */
-    INBOX_CLIENT_GONE,  /* struct client_call: its call is over, in whatever way (reserved) */
-    INBOX_LINK_MESSAGE, /* struct link_message: a worker said something */
+    INBOX_CALL,         /* struct call: its group is submitted (reserved: each holds a place) */
+    INBOX_CALL_CLOSED,  /* struct call: its client's side is over (reserved: each was admitted) */
+    INBOX_LINK_MESSAGE, /* struct link_message: a message of a worker */
     INBOX_LINK_CLOSED,  /* struct worker_link: its stream is over (reserved) */
     INBOX_CONSTRAINT,   /* struct constraint_checked: it can be kept, or not (reserved) */
     INBOX_MEMBERSHIP,   /* workers joined or left (reserved: one at a time) */
-    INBOX_DRAIN,        /* take no new requests (reserved: once) */
-    INBOX_STOP,         /* end all requests and links (reserved: once) */
+    INBOX_DRAIN,        /* take no new calls (reserved: once) */
+    INBOX_STOP,         /* end all calls and links (reserved: once) */
 };
 
 struct inbox_message {
@@ -28,9 +27,9 @@ struct inbox_message {
 
 struct inbox {
     struct ring *ring;
-    size_t open_capacity; /* messages that are not reserved for are refused beyond this fill */
-    /* Called behind each post by the thread that posts, when the message may be gone already. NULL:
-     * the consumer waits at the ring. */
+    size_t open_capacity; /* beyond this fill, messages without a reserve are refused */
+    /* Called after each post on the thread that posts. The message may be gone already. NULL: the
+     * consumer waits at the ring. */
     void (*posted)(void *context, enum inbox_kind kind);
     void *context;
 };

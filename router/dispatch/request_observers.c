@@ -67,7 +67,7 @@ void request_observers_token(const struct request_observers *views, struct reque
 {
     struct request_trace *trace = &request->trace;
     if (views->phases && trace->tokens)
-        phase_metrics_token(&views->phases[request->model], now_us - trace->last_us);
+        phase_metrics_token(&views->phases[request->call->model], now_us - trace->last_us);
     request_trace_token(trace, request->life.from_decode, now_us);
     if (trace->tokens == 1)
         show(views, request);
@@ -81,7 +81,7 @@ void request_observers_prefilled(const struct request_observers *views, struct r
                                     .chunk_count = said->chunk_count};
     size_t kept = said->n_chunk_end_us;
     if (kept > TRACE_MAX_CHUNKS || kept > said->chunk_count)
-        return; /* no worker of this version tells that */
+        return; /* no worker of this version sends that */
     for (size_t i = 0; i < kept; i++)
         prefill.chunk_end_us[i] = said->chunk_end_us[i];
     if (kept < prefill.chunk_count && kept < TRACE_MAX_CHUNKS)
@@ -114,17 +114,18 @@ static void note_times(struct recent_times *recent, const struct request_trace *
 }
 
 void request_observers_ended(const struct request_observers *views, struct request *request,
-                             enum reason reason, enum finish_reason finish, uint64_t now_us)
+                             enum reason reason, uint64_t now_us)
 {
     struct request_trace *trace = &request->trace;
     bool answered = !reason && trace->first_us;
     request_trace_end(trace, reason ? reason_name(reason) : "ok",
-                      reason ? "" : finish_reason_name(finish), request->life.runs, now_us);
+                      reason ? "" : finish_reason_name(request->finish), request->life.runs,
+                      now_us);
     show(views, request);
     if (answered && views->recent)
         note_times(views->recent, trace);
     if (answered && views->phases)
-        phase_metrics_answered(&views->phases[request->model], trace, finish);
+        phase_metrics_answered(&views->phases[request->call->model], trace, request->finish);
     if (views->access)
         access_log_ended(views->access, trace);
     if (views->otlp)

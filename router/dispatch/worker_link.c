@@ -1,9 +1,8 @@
-#include "router/dispatch/worker_link.h"
-
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/net/rpc/message.h"
 #include "proto/proto_unpack.h"
+#include "router/dispatch/workers.h"
 
 #include <stdlib.h>
 
@@ -16,7 +15,7 @@ void link_message_free(struct link_message *message)
     free(message);
 }
 
-/* A worker that sends what can't be read is not one to rely on: the stream ends. */
+/* Ends the stream: a worker that sends what can't be read is not to be relied on. */
 static void give_up(struct worker_link *link, struct rpc_call *call, const char *why)
 {
     char quoted[300];

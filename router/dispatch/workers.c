@@ -4,9 +4,9 @@
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/net/membership/worker_message.h"
-#include "router/dispatch/worker_mismatch.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #define MAX_BACKOFF_US    2000000u
 #define COMPLAIN_EVERY_US 30000000u
 
-_Static_assert(LOG_LIFECYCLE_LINES >= 2 * ROUTER_MAX_WORKERS, "each worker that comes is told");
+_Static_assert(LOG_LIFECYCLE_LINES >= 2 * ROUTER_MAX_WORKERS, "each worker that joins has a line");
 
 struct worker *workers_get(const struct workers *workers, uint64_t key)
 {
@@ -55,7 +55,7 @@ static struct worker_gone *gone_find(struct workers *workers, const char *name)
 static void gone_note(struct workers *workers, const struct worker *worker)
 {
     if (!worker->away_since_us)
-        return; /* it was ready: its next life is away from when it comes */
+        return; /* it was ready: its next life counts anew */
     struct worker_gone *gone = gone_find(workers, worker->info.name);
     if (!gone) {
         gone = &workers->gone[workers->next_gone];
@@ -63,15 +63,6 @@ static void gone_note(struct workers *workers, const struct worker *worker)
     }
     str_copy(gone->name, sizeof gone->name, worker->info.name);
     gone->away_since_us = worker->away_since_us;
-}
-
-static uint64_t gone_take(struct workers *workers, const char *name)
-{
-    struct worker_gone *gone = gone_find(workers, name);
-    uint64_t since_us = gone ? gone->away_since_us : 0;
-    if (gone)
-        *gone = (struct worker_gone){0};
-    return since_us;
 }
 
 static void workers_remove(struct workers *workers, struct worker *worker)
@@ -153,16 +144,82 @@ static struct worker *find_worker(const struct workers *workers, const struct wo
     return NULL;
 }
 
+/* Writes why two workers can't hand KV over; "": they can. */
+static void say_differences(const struct worker_info *a, const struct worker_info *b, char *text,
+                            size_t size)
+{
+    char model[64] = "", layout[64] = "", numerics[160] = "";
+    if (a->model_hash != b->model_hash)
+        snprintf(model, sizeof model, "; model %016" PRIx64 ", not %016" PRIx64, a->model_hash,
+                 b->model_hash);
+    if (a->block_tokens != b->block_tokens)
+        snprintf(layout, sizeof layout, "; block-tokens %u, not %u", a->block_tokens,
+                 b->block_tokens);
+    else if (a->layout_hash != b->layout_hash)
+        snprintf(layout, sizeof layout, "; KV layout %016" PRIx64 ", not %016" PRIx64,
+                 a->layout_hash, b->layout_hash);
+    if (a->numerics_id != b->numerics_id)
+        snprintf(numerics, sizeof numerics, "; numerics %s, not %s", a->numerics_name,
+                 b->numerics_name);
+    snprintf(text, size, "%s%s%s", model, layout, numerics);
+    if (*text)
+        memmove(text, text + 2, strlen(text + 2) + 1);
+}
+
+/* Warns where another worker serves other weights under the same name. Each answer comes from one
+ * of them alone: right during an update, otherwise most likely a mistake. */
+static void warn_of_other_weights(const struct workers *workers, const struct worker *joined)
+{
+    for (size_t i = 0; i < workers->count; i++) {
+        const struct worker *worker = workers->items[i];
+        if (worker->model != joined->model || worker->state == WORKER_LEAVING ||
+            worker->info.model_hash == joined->info.model_hash)
+            continue;
+        log_warn_lifecycle(
+            "workers",
+            "worker=%s other=%s model=%s model_hash=%016" PRIx64 " other_hash=%016" PRIx64
+            " msg=\"two sets of weights serve under one name: which of them answers a "
+            "request is a matter of load\"",
+            joined->info.name, worker->info.name, joined->info.model, joined->info.model_hash,
+            worker->info.model_hash);
+        return;
+    }
+}
+
+/* Warns where the worker's KV fits no worker of the other role. It may look healthy, and never gets
+ * a request. */
+static void warn_of_misfit(const struct workers *workers, const struct worker *joined)
+{
+    const struct worker_info *info = &joined->info;
+    char differs[320] = "";
+    const char *other = NULL;
+    for (size_t i = 0; i < workers->count; i++) {
+        const struct worker *worker = workers->items[i];
+        if (worker->info.role == info->role || worker->model != joined->model ||
+            worker->state == WORKER_LEAVING)
+            continue;
+        say_differences(info, &worker->info, differs, sizeof differs);
+        other = worker->info.name;
+        if (!*differs)
+            return;
+    }
+    if (other)
+        log_warn_lifecycle("workers",
+                           "worker=%s role=%s other=%s differs=\"%s\" msg=\"fits no worker of the "
+                           "other role: gets no request with them\"",
+                           info->name, worker_role_name(info->role), other, differs);
+}
+
 static void workers_add(struct workers *workers, const struct worker_info *info, uint64_t now_us)
 {
     if (workers->count == WORKERS_MAX_SLOTS) {
         log_warn_limited("workers", "worker=%s msg=\"waits until old streams are closed\"",
                          info->name);
-        /* the next change of membership, at the latest its heartbeat's lapse, tries again */
+        /* The next change of membership tries again, at the latest when its heartbeat lapses. */
         return;
     }
     size_t model = served_models_index(workers->models, info->model);
-    if (model == workers->models->count) { /* the registry takes in no such */
+    if (model == workers->models->count) { /* the registry refuses such workers */
         log_error_limited("workers", "worker=%s model=%s msg=\"serves no model of this router\"",
                           info->name, info->model);
         return;
@@ -177,7 +234,11 @@ static void workers_add(struct workers *workers, const struct worker_info *info,
     worker->key = ++workers->generation * WORKERS_MAX_SLOTS + slot;
     worker->info = *info;
     worker->model = model;
-    worker->away_since_us = gone_take(workers, info->name);
+    struct worker_gone *gone = gone_find(workers, info->name);
+    if (gone) {
+        worker->away_since_us = gone->away_since_us;
+        *gone = (struct worker_gone){0};
+    }
     worker->backoff_us = FIRST_BACKOFF_US;
     workers->items[workers->count++] = worker;
     log_info_lifecycle("workers",
@@ -186,7 +247,8 @@ static void workers_add(struct workers *workers, const struct worker_info *info,
                        " msg=\"joined\"",
                        info->name, worker_role_name(info->role), info->address, info->incarnation,
                        info->model, info->numerics_name, info->model_hash, info->layout_hash);
-    worker_mismatch_warn(workers, worker);
+    warn_of_misfit(workers, worker);
+    warn_of_other_weights(workers, worker);
     worker_dial(workers, worker, now_us);
 }
 
@@ -195,7 +257,7 @@ void workers_sync(struct workers *workers, uint64_t now_us)
     if (workers->stopping)
         return;
     const struct membership_snapshot *snapshot = membership_snapshot(workers->membership);
-    for (size_t i = workers->count; i-- > 0;) /* downwards: a removal moves the last one here */
+    for (size_t i = workers->count; i-- > 0;) /* backwards: a removal moves the last one here */
         if (!find_member(snapshot, &workers->items[i]->info))
             worker_leave(workers, workers->items[i]);
     for (size_t i = 0; i < snapshot->count; i++)
@@ -222,7 +284,7 @@ uint64_t workers_next_us(const struct workers *workers)
     return next_us;
 }
 
-/* The worker at this address must be the one that registered: same name, same life, same bytes. */
+/* Checks that the worker at this address is the one that registered: name, incarnation, hashes. */
 static enum status check_hello(const struct worker_info *expected,
                                const Baton__Worker__V1__SessionUp *up, struct error *err)
 {
@@ -277,8 +339,8 @@ bool workers_hello(struct workers *workers, struct worker *worker,
     return false;
 }
 
-/* What kept it from its work is worth a warning: a session that is lost, but for one whose worker
- * was told to leave, and left nothing behind; dials that fail again and again only now and then. */
+/* Returns LOG_WARN for an end that keeps the worker from its work: a lost session, except where the
+ * worker was draining and had no requests, and now and then a dial that fails. */
 static enum log_level closed_level(struct worker *worker, const struct worker_link *link, bool busy,
                                    uint64_t now_us)
 {
@@ -294,26 +356,20 @@ static enum log_level closed_level(struct worker *worker, const struct worker_li
     return LOG_WARN;
 }
 
-static void log_closed(struct worker *worker, const struct worker_link *link, bool busy,
-                       uint64_t now_us)
-{
-    char quoted[300];
-    log_lifecycle(closed_level(worker, link, busy, now_us), "workers",
-                  "worker=%s role=%s address=%s code=%s why=%s msg=\"%s\"", worker->info.name,
-                  worker_role_name(worker->info.role), worker->info.address,
-                  rpc_code_name(link->code), log_quote(link->message, quoted, sizeof quoted),
-                  link->up ? "session is lost" : "can't get a session");
-}
-
 bool workers_link_closed(struct workers *workers, struct worker_link *link, bool busy,
                          uint64_t now_us)
 {
     struct worker *worker = workers_get(workers, link->worker);
     ASSERT(worker && worker->link == link);
     bool was_up = link->up;
-    log_closed(worker, link, busy, now_us);
+    char quoted[300];
+    log_lifecycle(closed_level(worker, link, busy, now_us), "workers",
+                  "worker=%s role=%s address=%s code=%s why=%s msg=\"%s\"", worker->info.name,
+                  worker_role_name(worker->info.role), worker->info.address,
+                  rpc_code_name(link->code), log_quote(link->message, quoted, sizeof quoted),
+                  was_up ? "session is lost" : "can't get a session");
     worker->link = NULL;
-    worker->load = (struct worker_load){0}; /* of a worker that can't be asked nothing is known */
+    worker->load = (struct worker_load){0}; /* unknown from now on */
     worker_link_destroy(link);
     if (was_up)
         membership_hold(workers->membership, worker->info.name, worker->info.incarnation, false,
@@ -332,7 +388,7 @@ void workers_stop(struct workers *workers)
         worker_leave(workers, workers->items[i]);
 }
 
-/* Whether prompts can reach this decode worker: a prefill worker fits it, or its model has none. */
+/* True: prompts can reach this decode worker. A prefill worker fits it, or its model has none. */
 static bool is_reached(const struct workers *workers, const struct worker *decode)
 {
     bool alone = true;
@@ -349,8 +405,8 @@ static bool is_reached(const struct workers *workers, const struct worker *decod
     return alone;
 }
 
-/* Counts a worker that takes work. The largest request is the one that the best decode worker holds:
- * ready and reached by prompts (rank 2), ready (1), any (0). */
+/* Counts a worker that takes work. The largest request is the one that the best decode worker
+ * holds: ready and reached by prompts (rank 2), ready (1), any (0). */
 static void count_worker(struct model_workers *taking, const struct workers *workers,
                          const struct worker *worker)
 {

@@ -1,21 +1,82 @@
-/* The router's view of its workers: who they are, whether their Session is up, what they report. A
- * worker is one incarnation of one name; its key outlives reconnects of its stream.
+/* The router's view of its workers: identity, whether the Session is up, what they report. A worker
+ * is one incarnation of one name. Its key outlives reconnects of its stream.
  *
- * Owner: the dispatch thread. Decisions about requests are the dispatcher's; this dials, redials
- * with back-off while the membership stands, and checks a Hello.
- */
+ * workers.c dials, redials with back-off while the membership stands, and checks a Hello; decisions
+ * about requests are the dispatcher's. worker_link.c is one Session stream, from dialling to its
+ * end: commands go down in order, messages of the worker come up through the inbox as link
+ * messages, and the end comes as one INBOX_LINK_CLOSED, after which nothing of this stream comes. A
+ * new stream is a new link, opened after the end of the old one was handled: so a loss is always
+ * seen before anything new.
+ *
+ * Owner: the dispatcher, in its turns. Handlers of a link run on rpc threads. */
 #ifndef BATON_ROUTER_DISPATCH_WORKERS_H
 #define BATON_ROUTER_DISPATCH_WORKERS_H
 
+#include "common/base/arena.h"
 #include "common/base/domain/worker_info.h"
 #include "common/net/membership/membership.h"
-#include "router/dispatch/worker_link.h"
+#include "common/net/rpc/rpc.h"
+#include "proto/worker.pb-c.h"
+#include "router/dispatch/inbox.h"
 #include "router/ops/status_board.h"
 #include "router/planner/cache_event_count.h"
 #include "router/planner/worker_state.h"
 #include "router/served_models.h"
 
-/* Members, and those that are leaving. */
+#include <stdbool.h>
+
+/* --- worker_link.c --- */
+#define WORKER_LINK_MAX_UP_BYTES     (4u << 20)
+#define WORKER_LINK_MAX_QUEUED_BYTES (64u << 20)
+
+struct worker_link {
+    struct inbox_message closed_message; /* first: INBOX_LINK_CLOSED */
+    uint64_t worker;                     /* its key */
+    struct rpc_channel *channel;
+    struct rpc_call *call;
+    struct inbox *inbox;
+    bool up, refused; /* the worker's Hello was accepted, or not; kept by workers.c */
+    /* Why it ended; written before INBOX_LINK_CLOSED is posted. */
+    enum rpc_code code;
+    char message[200];
+};
+
+/* A message of the worker, with the memory that it lies in. */
+struct link_message {
+    struct inbox_message message; /* first: INBOX_LINK_MESSAGE */
+    struct worker_link *link;
+    struct arena arena;
+    const Baton__Worker__V1__SessionUp *up;
+    size_t size; /* as it came */
+};
+/* Frees a message that was handled, and lets the worker send more. */
+void link_message_free(struct link_message *message);
+
+struct worker_link_config {
+    struct rpc_runtime *runtime;
+    struct inbox *inbox;
+    const char *address;
+    uint64_t worker; /* its key */
+    struct rpc_tls tls;
+    uint64_t keepalive_us;
+    /* In the RouterHello, which is sent first. */
+    uint64_t router_incarnation, worker_incarnation;
+    const char *worker_name;
+};
+
+/* Dials. On success INBOX_LINK_CLOSED will come. */
+enum status worker_link_open(const struct worker_link_config *config, struct worker_link **link,
+                             struct error *err) WARN_UNUSED;
+/* STATUS_LIMIT: the worker doesn't read; STATUS_CANCELLED: the stream is over. */
+enum status worker_link_send(struct worker_link *link,
+                             const Baton__Worker__V1__SessionDown *command) WARN_UNUSED;
+/* Ends the stream now; INBOX_LINK_CLOSED comes. */
+void worker_link_close(struct worker_link *link);
+/* After INBOX_LINK_CLOSED only. */
+void worker_link_destroy(struct worker_link *link);
+
+/* --- workers.c --- */
+/* Members, and workers that are leaving. */
 #define WORKERS_MAX_SLOTS (2 * ROUTER_MAX_WORKERS)
 
 struct worker {
@@ -24,21 +85,22 @@ struct worker {
     size_t model; /* index of served_models */
     enum worker_state state;
     struct worker_link *link; /* DIALLING, UP, LEAVING */
-    uint64_t
-        /* when it was last ready in any of its lives, or known without having been; 0: it is */
-        away_since_us;
+    /* When it was last ready in any of its lives, or became known without having been. 0: it is
+     * ready. */
+    uint64_t away_since_us;
     uint64_t redial_us, backoff_us;
-    uint64_t complained_us; /* when a failed dial was last worth a warning; 0: never */
+    uint64_t complained_us; /* when a failed dial was last logged as a warning; 0: never */
     struct worker_load load;
-    struct cache_event_count cache; /* of the stream that is up */
-    uint64_t prompt_tokens, tokens; /* that it has computed, and that were the next of an answer */
+    struct cache_event_count cache; /* since the stream is up */
+    uint64_t prompt_tokens;         /* prompt tokens that it has computed */
+    uint64_t tokens;                /* tokens from it that were the next of an answer */
     uint64_t placed_at;             /* count of placements when it last got one */
     uint64_t lane_bytes_per_second; /* 0: not known */
-    char lane[16]; /* of the last handoff that it pulled, or that was pulled from it */
+    char lane[16]; /* the last handoff's that it pulled, or that was pulled from it */
     uint64_t work_tokens, unconfirmed_tokens; /* scratch of a placement pass */
 };
 
-/* Of a worker that left while it was not ready. */
+/* A worker that left while it was not ready. */
 struct worker_gone {
     char name[64]; /* "": none */
     uint64_t away_since_us;
@@ -49,41 +111,41 @@ struct workers {
     const struct served_models *models;
     struct rpc_runtime *runtime;
     struct inbox *inbox;
-    struct rpc_tls tls; /* of Sessions */
+    struct rpc_tls tls; /* for Sessions */
     uint64_t keepalive_us;
-    uint64_t router_incarnation; /* said to every worker */
-    uint64_t generation;         /* counts the workers that ever were */
-    bool stopping;               /* dial no more */
+    uint64_t router_incarnation;
+    uint64_t generation; /* workers that ever were */
+    bool stopping;       /* dial no more */
     size_t count;
     struct worker *items[WORKERS_MAX_SLOTS]; /* [count] */
     struct worker *slots[WORKERS_MAX_SLOTS]; /* the same by slot; NULL: free */
-    /* So that a name's next life counts on from there: one that dies again and again before it is
-     * ready is away all the time. Full, the oldest is forgotten, and counts from when it comes. */
+    /* A name's next life counts on from there: a worker that dies again and again before it is
+     * ready is away all the time. When this is full the oldest is forgotten, and counts anew. */
     struct worker_gone gone[ROUTER_MAX_WORKERS];
     size_t next_gone;
 };
 
 struct worker *workers_get(const struct workers *workers, uint64_t key); /* NULL: not there */
 
-/* How many tokens one request may have there, prompt and answer. */
+/* Returns how many tokens one request may have there, prompt and answer. */
 uint64_t worker_capacity_tokens(const struct worker_info *info);
-/* Whether it takes work. */
+/* True: it takes work. */
 bool worker_is_ready(const struct worker *worker);
-/* Brings away_since_us up to date; after whatever may have changed who is ready. */
+/* Brings away_since_us of all workers up to date. */
 void workers_note_away(struct workers *workers, uint64_t now_us);
 
-/* Takes over what the membership says: new ones are dialled, those gone are closed. */
+/* Follows the membership: dials new workers, and closes those that are gone. */
 void workers_sync(struct workers *workers, uint64_t now_us);
-/* Dials what is due. */
+/* Dials the workers that are due. */
 void workers_tick(struct workers *workers, uint64_t now_us);
 uint64_t workers_next_us(const struct workers *workers);
 
-/* The first message of a stream. False: not the worker that was dialled; the link is being
- * closed. */
+/* Checks the first message of a stream. False: another worker than the one that was dialled; the
+ * link is being closed. */
 bool workers_hello(struct workers *workers, struct worker *worker,
                    const Baton__Worker__V1__SessionUp *up, uint64_t now_us);
-/* A stream is over: returns whether the worker had been up. The link is gone, and a LEAVING worker
- * too. `busy`: requests are there. */
+/* Handles the end of a stream, and frees the link. A LEAVING worker is removed. `busy`: it has
+ * requests. Returns whether the worker had been up. */
 bool workers_link_closed(struct workers *workers, struct worker_link *link, bool busy,
                          uint64_t now_us);
 

@@ -4,10 +4,45 @@
 #include "common/base/json/json_quote.h"
 #include "common/base/str.h"
 #include "common/language/constrain/constraint.h"
-#include "router/doors/tool_calls_text.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Writes {"key":"text" or ,"key":"text". Writes nothing for an empty text after a comma. */
+static void add_text(struct str *out, char before, const char *key, const char *text)
+{
+    if (before == ',' && !*text)
+        return;
+    str_addf(out, "%c\"%s\":", before, key);
+    json_quote(out, text, strlen(text));
+}
+
+static void add_tool(struct str *out, const Baton__V1__ToolCalls__Tool *tool)
+{
+    add_text(out, '{', "name", tool->name);
+    add_text(out, ',', "begin", tool->begin);
+    add_text(out, ',', "schema", *tool->json_schema ? tool->json_schema : "true");
+    add_text(out, ',', "end", tool->end);
+    str_add(out, "}");
+}
+
+void tool_calls_write(const Baton__V1__ToolCalls *calls, struct str *text)
+{
+    add_text(text, '{', "begin", calls->begin);
+    for (size_t i = 0; i < calls->n_tools; i++) {
+        str_add(text, i ? "," : ",\"tools\":[");
+        add_tool(text, calls->tools[i]);
+    }
+    str_add(text, calls->n_tools ? "]" : "");
+    add_text(text, ',', "separator", calls->separator);
+    add_text(text, ',', "end", calls->end);
+    for (size_t i = 0; i < calls->n_special_tokens; i++) {
+        str_add(text, i ? "," : ",\"special_tokens\":[");
+        json_quote(text, calls->special_tokens[i], strlen(calls->special_tokens[i]));
+    }
+    str_add(text, calls->n_special_tokens ? "]" : "");
+    str_add(text, calls->parallel ? ",\"parallel\":true}" : "}");
+}
 
 static enum reason refuse(struct error *err, const char *what)
 {
@@ -15,7 +50,7 @@ static enum reason refuse(struct error *err, const char *what)
     return REASON_INVALID_CONSTRAINT;
 }
 
-/* A JSON array. */
+/* Writes a JSON array. */
 static void add_choices(const Baton__V1__Choices *choices, struct str *text)
 {
     str_add(text, "[");
@@ -27,7 +62,7 @@ static void add_choices(const Baton__V1__Choices *choices, struct str *text)
     str_add(text, "]");
 }
 
-/* False: it says nothing that is a constraint; err. */
+/* False: the message is no constraint; err. */
 static bool read_kind(const Baton__V1__Constraint *message, enum constraint_kind *kind,
                       struct str *text, struct error *err)
 {

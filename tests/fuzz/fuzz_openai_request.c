@@ -5,7 +5,7 @@
 #include "router/doors/openai/openai_chat.h"
 #include "router/doors/openai/openai_tokens.h"
 #include "router/doors/openai/tool_shape.h"
-#include "router/doors/tool_calls_text.h"
+#include "router/doors/request_constraint.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

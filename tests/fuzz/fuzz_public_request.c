@@ -28,54 +28,59 @@ static struct status_board board;
 static bool refuse;
 static unsigned admitted, submitted;
 
-enum reason dispatch_admit(struct dispatch *dispatch)
+enum reason dispatch_admit(struct dispatch *dispatch, struct call_client client, struct call **call)
 {
     (void)dispatch;
     if (refuse)
         return REASON_OVERLOADED;
+    *call = call_open(client);
+    FUZZ_CHECK(*call);
     admitted++;
     return REASON_NONE;
 }
 
-enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gone, size_t model,
-                              uint32_t choices)
+enum reason dispatch_reserve(struct dispatch *dispatch, struct call *call, size_t model,
+                             uint32_t choices)
 {
     (void)dispatch;
-    (void)gone;
     FUZZ_CHECK(admitted == 1 && model < served.count);
     FUZZ_CHECK(choices >= 1 && choices <= REQUEST_MAX_CHOICES);
+    call->model = model;
+    call->place_count = choices;
     return REASON_NONE;
 }
 
-void dispatch_submit(struct dispatch *dispatch, struct request *request)
+void dispatch_submit(struct dispatch *dispatch, struct call *const *calls, size_t count)
 {
     (void)dispatch;
     struct error err;
-    FUZZ_CHECK(request->prompt_count > 0 && request->prompt_count < CONTEXT);
-    for (uint32_t i = 0; i < request->prompt_count; i++)
-        FUZZ_CHECK(request->prompt[i] < VOCAB);
-    FUZZ_CHECK(sampling_validate(&request->sampling, &err) == STATUS_OK);
-    FUZZ_CHECK(request->prompt_count + request->sampling.max_tokens <= CONTEXT);
-    for (uint32_t i = 0; i < request->sampling.stop_id_count; i++)
-        FUZZ_CHECK(request->sampling.stop_ids[i] < VOCAB);
-    FUZZ_CHECK(!request->constraint || request->constraint->length <= CONSTRAINT_MAX_TEXT_BYTES);
-    FUZZ_CHECK(*request->name && request_id_valid(request->name));
-    request_destroy(request);
+    const struct call *call = calls[0];
+    FUZZ_CHECK(count == 1 && call->choice_count == call->place_count);
+    FUZZ_CHECK(call->prompt_count > 0 && call->prompt_count < CONTEXT);
+    for (uint32_t i = 0; i < call->prompt_count; i++)
+        FUZZ_CHECK(call->prompt[i] < VOCAB);
+    FUZZ_CHECK(sampling_validate(&call->sampling, &err) == STATUS_OK);
+    FUZZ_CHECK(call->prompt_count + call->sampling.max_tokens <= CONTEXT);
+    for (uint32_t i = 0; i < call->sampling.stop_id_count; i++)
+        FUZZ_CHECK(call->sampling.stop_ids[i] < VOCAB);
+    FUZZ_CHECK(!call->constraint || call->constraint->length <= CONSTRAINT_MAX_TEXT_BYTES);
+    FUZZ_CHECK(*call->name && request_id_valid(call->name));
     submitted++;
 }
 
-void dispatch_give_back(struct dispatch *dispatch, struct client_gone *gone)
+void dispatch_give_back(struct dispatch *dispatch, struct call *call)
 {
     (void)dispatch;
-    FUZZ_CHECK((refuse || admitted == 1) && !gone->request);
+    FUZZ_CHECK(admitted == 1 && call->state == CALL_ADMITTED);
 }
 
-void dispatch_client_gone(struct dispatch *dispatch, struct client_gone *gone)
+void dispatch_close(struct dispatch *dispatch, struct call *call, enum rpc_code code)
 {
     (void)dispatch;
+    (void)code;
     FUZZ_CHECK(admitted == 1);
     admitted--;
-    gone->free(gone);
+    call_release(call);
 }
 
 static const struct {

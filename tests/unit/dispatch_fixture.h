@@ -1,4 +1,4 @@
-/* A dispatcher without a thread, which the test is, and whoever asks something of it. */
+/* A dispatcher whose turns the test takes, and its clients. */
 #ifndef BATON_TESTS_UNIT_DISPATCH_FIXTURE_H
 #define BATON_TESTS_UNIT_DISPATCH_FIXTURE_H
 
@@ -24,13 +24,8 @@ struct world {
     struct status_board board;
     struct constraint_checks *checks;
     struct dispatch *dispatch;
-    struct client_gone calls[MAX_CALLS];
+    struct call *calls[MAX_CALLS]; /* the door's references; NULL: none */
 };
-
-static inline void call_free(struct client_gone *gone)
-{
-    (void)gone; /* the world's */
-}
 
 /* checks: the dispatcher's, destroyed by teardown; NULL: none. */
 static inline void setup_checked(struct world *world, size_t model_count, uint32_t max_requests,
@@ -57,8 +52,6 @@ static inline void setup_checked(struct world *world, size_t model_count, uint32
                                      .limits = request_limits_default(),
                                      .incarnation = 1};
     assert_int_equal(dispatch_create(&config, &world->dispatch, &err), STATUS_OK);
-    for (size_t i = 0; i < MAX_CALLS; i++)
-        world->calls[i].free = call_free;
 }
 
 static inline void setup(struct world *world, size_t model_count, uint32_t max_requests,
@@ -83,12 +76,18 @@ static inline void teardown(struct world *world)
     membership_destroy(world->membership);
 }
 
-/* The call is over, and the dispatch thread, which this is, hears of it. */
+/* The client's side of the call is over, which the next turn handles. */
+static inline void close_with(struct world *world, size_t call, enum rpc_code code)
+{
+    dispatch_close(world->dispatch, world->calls[call], code);
+    call_unref(world->calls[call]);
+    world->calls[call] = NULL;
+}
+
 static inline void leave(struct world *world, size_t call)
 {
-    dispatch_client_gone(world->dispatch, &world->calls[call]);
+    close_with(world, call, RPC_OK);
     dispatch_turn(world->dispatch);
-    world->calls[call].model = 0;
 }
 
 /* What a client of the dispatcher sees: the end. */
@@ -97,9 +96,9 @@ struct asker {
     atomic_bool ended; /* and `reason` is there: on any thread */
 };
 
-static inline void on_status(struct request *first, enum reason reason, const char *sentence)
+static inline void on_status(void *handle, enum reason reason, const char *sentence)
 {
-    struct asker *asker = first->client.handle;
+    struct asker *asker = handle;
     assert_false(asker->ended);
     assert_true(*sentence);
     asker->reason = reason;
@@ -111,10 +110,27 @@ static inline void on_reference(void *handle)
     (void)handle; /* the test's */
 }
 
-/* Of `source` the model, the client, what is asked for beside a prompt, and (NULL: some answer)
- * whether that is an answer. */
-static inline uint64_t submit_client(struct world *world, size_t call, struct request_source source,
-                                     uint32_t choices, struct asker *asker)
+static inline size_t on_break_off(void *handle, enum reason reason, const char *sentence)
+{
+    (void)handle;
+    (void)reason;
+    (void)sentence;
+    return 0;
+}
+
+static const struct call_client_ops asker_ops = {
+    .status = on_status, .break_off = on_break_off, .ref = on_reference, .unref = on_reference};
+
+static inline enum reason admit(struct world *world, size_t call)
+{
+    return dispatch_admit(world->dispatch, (struct call_client){.ops = &asker_ops},
+                          &world->calls[call]);
+}
+
+/* An admitted call of the client. `source` says what is asked for beside a prompt, and (params NULL:
+ * some answer) whether that is an answer. */
+static inline void make_call(struct world *world, size_t call, struct call_client client,
+                             struct call_source source, size_t model, uint32_t choices)
 {
     static const uint32_t prompt[] = {1, 2};
     const struct request_params params = {.choices = choices,
@@ -125,32 +141,33 @@ static inline uint64_t submit_client(struct world *world, size_t call, struct re
     source.params = &params;
     source.prompt = prompt;
     source.prompt_count = 2;
-    source.call = &world->calls[call];
     source.deadline_us = UINT64_MAX;
-    *asker = (struct asker){.reason = REASON_NONE};
-    assert_int_equal(dispatch_admit(world->dispatch), REASON_NONE);
-    enum reason reason =
-        dispatch_admit_to(world->dispatch, &world->calls[call], source.model, choices);
+    enum reason reason = dispatch_admit(world->dispatch, client, &world->calls[call]);
     assert_int_equal(reason, REASON_NONE);
-    struct request *request = request_create(&source);
-    assert_non_null(request);
-    dispatch_submit(world->dispatch, request);
-    return world->calls[call].request;
+    reason = dispatch_reserve(world->dispatch, world->calls[call], model, choices);
+    assert_int_equal(reason, REASON_NONE);
+    assert_true(call_fill(world->calls[call], &source));
 }
 
-static inline uint64_t submit_source(struct world *world, size_t call, struct request_source source,
-                                     uint32_t choices, struct asker *asker)
+static inline void submit_of(struct world *world, size_t call, const struct call_client_ops *ops,
+                             struct call_source source, size_t model, uint32_t choices,
+                             struct asker *asker)
 {
-    static const struct request_client_ops ops = {
-        .status = on_status, .ref = on_reference, .unref = on_reference};
-    source.client = (struct request_client){.ops = &ops, .handle = asker};
-    return submit_client(world, call, source, choices, asker);
+    *asker = (struct asker){.reason = REASON_NONE};
+    make_call(world, call, (struct call_client){ops, asker}, source, model, choices);
+    dispatch_submit(world->dispatch, &world->calls[call], 1);
 }
 
-static inline uint64_t submit(struct world *world, size_t call, size_t model, uint32_t choices,
-                              struct asker *asker)
+static inline void submit_source(struct world *world, size_t call, struct call_source source,
+                                 uint32_t choices, struct asker *asker)
 {
-    return submit_source(world, call, (struct request_source){.model = model}, choices, asker);
+    submit_of(world, call, &asker_ops, source, 0, choices, asker);
+}
+
+static inline void submit(struct world *world, size_t call, size_t model, uint32_t choices,
+                          struct asker *asker)
+{
+    submit_of(world, call, &asker_ops, (struct call_source){.once = false}, model, choices, asker);
 }
 
 #endif

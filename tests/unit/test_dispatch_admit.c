@@ -1,5 +1,5 @@
-/* Who gets in: places in all, each model's reserve, and the door, where those stand who are about
- * to be told that there is none. */
+/* Admission: places in all, each model's reserve, and the door, where calls are that are about to be
+ * told that there is no place. */
 #include "tests/unit/dispatch_fixture.h"
 
 #include "common/base/rng.h"
@@ -11,18 +11,18 @@ static void test_calls_at_the_door_are_limited(void **state)
     setup(&world, 1, 4, 1);
     const size_t most = 2 * 4 + DISPATCH_MAX_AT_DOOR;
     for (size_t i = 0; i < most; i++) {
-        assert_int_equal(dispatch_admit(world.dispatch), REASON_NONE);
-        enum reason reason = dispatch_admit_to(world.dispatch, &world.calls[i], 0, 1);
+        assert_int_equal(admit(&world, i), REASON_NONE);
+        enum reason reason = dispatch_reserve(world.dispatch, world.calls[i], 0, 1);
         assert_int_equal(reason, i < 4 ? REASON_NONE : REASON_OVERLOADED);
     }
-    assert_int_equal(dispatch_admit(world.dispatch), REASON_OVERLOADED);
-    leave(&world, most - 1); /* one who had no place makes room at the door, */
-    assert_int_equal(dispatch_admit(world.dispatch), REASON_NONE);
-    assert_int_equal(dispatch_admit_to(world.dispatch, &world.calls[most - 1], 0, 1),
+    assert_int_equal(admit(&world, most), REASON_OVERLOADED);
+    leave(&world, most - 1); /* a call without a place makes room at the door, */
+    assert_int_equal(admit(&world, most - 1), REASON_NONE);
+    assert_int_equal(dispatch_reserve(world.dispatch, world.calls[most - 1], 0, 1),
                      REASON_OVERLOADED);
-    leave(&world, 0); /* and one who had one makes room inside */
-    assert_int_equal(dispatch_admit(world.dispatch), REASON_NONE);
-    assert_int_equal(dispatch_admit_to(world.dispatch, &world.calls[0], 0, 1), REASON_NONE);
+    leave(&world, 0); /* and a call with a place makes room inside */
+    assert_int_equal(admit(&world, 0), REASON_NONE);
+    assert_int_equal(dispatch_reserve(world.dispatch, world.calls[0], 0, 1), REASON_NONE);
     for (size_t i = 0; i < most; i++)
         leave(&world, i);
     teardown(&world);
@@ -48,8 +48,8 @@ static void test_reserves_hold_in_any_order(void **state)
         for (int step = 0; step < 400; step++) {
             if (count && rng_below(&rng, 100) < 40) {
                 size_t at = rng_below(&rng, count), call = inside[at];
-                held[world.calls[call].model - 1] -= world.calls[call].choices;
-                all -= world.calls[call].choices;
+                held[world.calls[call]->model] -= world.calls[call]->place_count;
+                all -= world.calls[call]->place_count;
                 leave(&world, call);
                 inside[at] = inside[--count];
                 inside[count] = call;
@@ -63,9 +63,9 @@ static void test_reserves_hold_in_any_order(void **state)
             uint32_t before = held[model] > reserve ? held[model] - reserve : 0,
                      after = held[model] + choices > reserve ? held[model] + choices - reserve : 0;
             bool free = common + after - before <= max_requests - reserve * (uint32_t)models;
-            assert_int_equal(dispatch_admit(world.dispatch), REASON_NONE);
+            assert_int_equal(admit(&world, call), REASON_NONE);
             enum reason reason =
-                dispatch_admit_to(world.dispatch, &world.calls[call], model, choices);
+                dispatch_reserve(world.dispatch, world.calls[call], model, choices);
             assert_int_equal(reason, free ? REASON_NONE : REASON_OVERLOADED);
             if (reason) {
                 refused++;
@@ -95,8 +95,8 @@ static void test_choices_have_a_place_each(void **state)
     setup(&world, 2, 64, 64); /* a reserve of 16 each */
     for (size_t call = 0; call < 3; call++)
         submit(&world, call, 0, 16, &askers[call]);
-    assert_int_equal(dispatch_admit(world.dispatch), REASON_NONE);
-    assert_int_equal(dispatch_admit_to(world.dispatch, &world.calls[3], 0, 1), REASON_OVERLOADED);
+    assert_int_equal(admit(&world, 3), REASON_NONE);
+    assert_int_equal(dispatch_reserve(world.dispatch, world.calls[3], 0, 1), REASON_OVERLOADED);
     for (size_t call = 4; call < 20; call++)
         submit(&world, call, 1, 1, &askers[call]);
     dispatch_turn(world.dispatch);
@@ -105,11 +105,10 @@ static void test_choices_have_a_place_each(void **state)
         assert_false(askers[call].ended);
 
     /* Who goes makes room for who comes in the same batch, and not before. */
-    dispatch_client_gone(world.dispatch, &world.calls[1]);
-    assert_int_equal(dispatch_admit_to(world.dispatch, &world.calls[3], 0, 16), REASON_OVERLOADED);
+    close_with(&world, 1, RPC_OK);
+    assert_int_equal(dispatch_reserve(world.dispatch, world.calls[3], 0, 16), REASON_OVERLOADED);
     dispatch_turn(world.dispatch);
     assert_true(askers[1].ended && askers[1].reason == REASON_CANCELLED);
-    world.calls[1] = (struct client_gone){.free = call_free};
     submit(&world, 1, 0, 16, &askers[1]);
     dispatch_turn(world.dispatch);
     assert_int_equal(map_count(world.dispatch->requests), 64);

@@ -2,14 +2,11 @@
  * the count, the gauges, other choices. */
 #include "tests/unit/dispatch_fixture.h"
 
-/* What its client finds in the moment that it is told. */
+/* What a client finds when it is told its end. */
 struct looker {
     struct asker asker; /* first: the handle */
     struct world *world;
-    uint32_t siblings[2]; /* calls of others that are told with it; none is call 0 */
-    enum reason why;      /* its whole call was told so; REASON_NONE: it wasn't */
-    uint32_t ended;       /* requests that must be counted by then, as what it is told */
-    bool later;           /* of an answer that goes well: it is told with a sibling's */
+    uint32_t ended; /* calls that must be counted by then, as what it is told */
 };
 
 static uint64_t counted(const struct world *world, enum reason reason)
@@ -25,14 +22,12 @@ static double alive(const struct world *world)
     return alive;
 }
 
-static void on_told(struct request *first, enum reason reason, const char *sentence)
+static void on_told(void *handle, enum reason reason, const char *sentence)
 {
-    struct looker *looker = first->client.handle;
+    struct looker *looker = handle;
     struct world *world = looker->world;
-    for (size_t i = 0; i < 2 && looker->siblings[i]; i++)
-        dispatch_settle(world->dispatch, world->calls[looker->siblings[i]].request);
     if (reason) {
-        on_status(first, reason, sentence);
+        on_status(handle, reason, sentence);
     } else {
         assert_false(looker->asker.ended);
         looker->asker.ended = true;
@@ -45,41 +40,27 @@ static void on_told(struct request *first, enum reason reason, const char *sente
     assert_true(alive(world) == 0);
 }
 
-static enum reason on_why(const struct request *first)
+static enum status on_choice(struct request *request, bool last)
 {
-    return ((struct looker *)first->client.handle)->why;
-}
-
-static bool on_told_later(const struct request *first)
-{
-    return ((struct looker *)first->client.handle)->later;
-}
-
-static enum status on_choice(struct request *request, enum finish_reason finish)
-{
-    (void)request;
-    assert_int_equal(finish, FINISH_STOP_STRING);
+    assert_int_equal(request->finish, FINISH_STOP_STRING);
+    assert_true(last);
     return STATUS_OK;
 }
 
-static enum status on_end(struct request *first)
+/* Calls `first` and those that follow it, a group with the looker as client. */
+static void submit_group(struct world *world, size_t first, const uint32_t *choices, size_t count,
+                         struct looker *looker)
 {
-    (void)first;
-    return STATUS_OK;
-}
-
-static void submit_looker(struct world *world, size_t call, uint32_t choices, struct looker *looker)
-{
-    static const struct request_client_ops ops = {.choice = on_choice,
-                                                  .end = on_end,
-                                                  .status = on_told,
-                                                  .why = on_why,
-                                                  .told_later = on_told_later,
-                                                  .ref = on_reference,
-                                                  .unref = on_reference};
+    static const struct call_client_ops ops = {.choice = on_choice,
+                                               .status = on_told,
+                                               .break_off = on_break_off,
+                                               .ref = on_reference,
+                                               .unref = on_reference};
     looker->world = world;
-    submit_client(world, call, (struct request_source){.client = {&ops, looker}, .once = true},
-                  choices, &looker->asker);
+    for (size_t i = 0; i < count; i++)
+        make_call(world, first + i, (struct call_client){&ops, looker},
+                  (struct call_source){.once = true}, 0, choices[i]);
+    dispatch_submit(world->dispatch, &world->calls[first], count);
 }
 
 /* Call 0, which has begun. */
@@ -87,7 +68,7 @@ static void setup_one(struct world *world, uint32_t max_queue, uint32_t choices,
                       struct looker *looker)
 {
     setup(world, 1, 16, max_queue);
-    submit_looker(world, 0, choices, looker);
+    submit_group(world, 0, &choices, 1, looker);
     dispatch_turn(world->dispatch);
 }
 
@@ -100,7 +81,7 @@ static void expect_told(const struct looker *looker, enum reason reason)
 /* Its one choice goes well; it is told in the next turn. */
 static void answer(struct world *world, size_t call)
 {
-    struct request *request = map_get(world->dispatch->requests, world->calls[call].request);
+    struct request *request = &world->calls[call]->choices[0];
     struct life_actions actions;
     request_life_on_stop_string(&request->life, &actions);
     request_execute(world->dispatch, request, &actions);
@@ -113,7 +94,7 @@ static void test_of_one_that_has_no_worker(void **state)
     struct looker looker = {.ended = 1};
     setup_one(&world, 16, 16, &looker);
     assert_false(looker.asker.ended);
-    request_fail_all(world.dispatch, REASON_DRAINING);
+    requests_fail_all(world.dispatch, REASON_DRAINING);
     assert_false(looker.asker.ended); /* but at the turn's end */
     dispatch_turn(world.dispatch);
     expect_told(&looker, REASON_DRAINING);
@@ -138,56 +119,47 @@ static void test_of_those_that_are_told_together(void **state)
 {
     (void)state;
     static struct world world;
-    struct looker lookers[4] = {{.ended = 0},
-                                {.why = REASON_OVERLOADED, .ended = 3},
-                                {.why = REASON_OVERLOADED, .ended = 3},
-                                {.siblings = {1, 2}, .ended = 3}};
+    struct looker looker = {.ended = 3};
     setup(&world, 1, 24, 10);
-    submit_looker(&world, 1, 4, &lookers[1]);
-    submit_looker(&world, 2, 4, &lookers[2]);
+    submit_group(&world, 1, (const uint32_t[]){4, 4, 16}, 3, &looker);
     dispatch_turn(world.dispatch);
-    assert_false(lookers[1].asker.ended || lookers[2].asker.ended);
-    submit_looker(&world, 3, 16, &lookers[3]);
-    dispatch_turn(world.dispatch);
-    for (size_t call = 1; call <= 3; call++) {
-        expect_told(&lookers[call], REASON_OVERLOADED);
+    expect_told(&looker, REASON_OVERLOADED);
+    for (size_t call = 1; call <= 3; call++)
         leave(&world, call);
-    }
     assert_int_equal(counted(&world, REASON_OVERLOADED), 3);
     teardown(&world);
 }
 
 /* Two prompts of one answer: the first has gone well, and keeps its places and its end to
  * itself. */
-static void setup_two(struct world *world, struct looker *lookers)
+static void setup_two(struct world *world, struct looker *looker)
 {
     setup(world, 1, 16, 16);
-    lookers[0].later = true;
-    submit_looker(world, 1, 1, &lookers[0]);
-    submit_looker(world, 2, 1, &lookers[1]);
+    submit_group(world, 1, (const uint32_t[]){1, 1}, 2, looker);
     dispatch_turn(world->dispatch);
     answer(world, 1);
     dispatch_turn(world->dispatch);
-    assert_true(lookers[0].asker.ended && !lookers[1].asker.ended);
+    assert_int_equal(world->calls[1]->state, CALL_HELD);
+    assert_false(looker->asker.ended);
     assert_int_equal(counted(world, REASON_NONE), 0);
     assert_int_equal(world->dispatch->places[0], 2);
 }
 
-/* It is counted with the one that is told last, and as what that is. */
+/* It is counted with the one that ends last, and as what the client is told. */
 static void test_of_one_that_a_sibling_settles(void **state)
 {
     (void)state;
     static const enum reason reasons[] = {REASON_NONE, REASON_DRAINING};
     for (size_t i = 0; i < 2; i++) {
         static struct world world;
-        struct looker lookers[2] = {{.why = reasons[i]}, {.siblings = {1}, .ended = 2}};
-        setup_two(&world, lookers);
+        struct looker looker = {.ended = 2};
+        setup_two(&world, &looker);
         if (reasons[i])
-            request_fail_all(world.dispatch, reasons[i]);
+            requests_fail_all(world.dispatch, reasons[i]);
         else
             answer(&world, 2);
         dispatch_turn(world.dispatch);
-        expect_told(&lookers[1], reasons[i]);
+        expect_told(&looker, reasons[i]);
         leave(&world, 1);
         leave(&world, 2);
         assert_int_equal(counted(&world, reasons[i]), 2);
@@ -201,11 +173,11 @@ static void test_of_one_that_left_before_its_sibling_was_told(void **state)
 {
     (void)state;
     static struct world world;
-    struct looker lookers[2] = {{.ended = 0}};
-    setup_two(&world, lookers);
+    struct looker looker = {.ended = 0};
+    setup_two(&world, &looker);
     for (size_t call = 1; call <= 2; call++) {
-        world.calls[call].code = RPC_CANCELLED;
-        leave(&world, call);
+        close_with(&world, call, RPC_CANCELLED);
+        dispatch_turn(world.dispatch);
         assert_int_equal(counted(&world, REASON_CANCELLED), call);
     }
     assert_int_equal(world.dispatch->places[0], 0);
@@ -227,6 +199,15 @@ static void test_of_one_that_left(void **state)
     teardown(&world);
 }
 
+static size_t lingering(const struct world *world)
+{
+    size_t count = 0;
+    const struct call *call;
+    TAILQ_FOREACH(call, &world->dispatch->closing, link)
+    count++;
+    return count;
+}
+
 /* Answered calls stay until their clients have read the end, and are in nobody's way. */
 static void test_calls_that_linger(void **state)
 {
@@ -236,15 +217,16 @@ static void test_calls_that_linger(void **state)
     setup(&world, 1, 4, 4);
     for (size_t call = 0; call < 8; call++) {
         lookers[call] = (struct looker){.ended = (uint32_t)call + 1};
-        submit_looker(&world, call, 4, &lookers[call]);
+        submit_group(&world, call, (const uint32_t[]){4}, 1, &lookers[call]);
         dispatch_turn(world.dispatch);
-        request_fail_all(world.dispatch, REASON_DRAINING);
+        requests_fail_all(world.dispatch, REASON_DRAINING);
         dispatch_turn(world.dispatch);
         assert_true(lookers[call].asker.ended);
     }
-    assert_int_equal(map_count(world.dispatch->requests), 8);
+    assert_int_equal(lingering(&world), 8);
     for (size_t call = 0; call < 8; call++)
         leave(&world, call);
+    assert_int_equal(lingering(&world), 0);
     assert_int_equal(map_count(world.dispatch->requests), 0);
     teardown(&world);
 }

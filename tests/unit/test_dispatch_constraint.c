@@ -1,6 +1,6 @@
 /* Requests whose constraint nobody has compiled yet: who takes turns, what one of them may have
- * waiting, and that one which ends takes its compilation out of the queue. The test is the dispatch
- * thread; constraints are compiled when it says so. */
+ * waiting, and that one which ends takes its compilation out of the queue. The test takes every
+ * turn; constraints are compiled when it says so. */
 #include "tests/unit/dispatch_fixture.h"
 
 #include "router/dispatch/constraint_queue.h"
@@ -22,13 +22,13 @@ static void ask(struct world *world, size_t call, const char *peer, const char *
 {
     struct constraint_source *constraint =
         constraint_source_create(CONSTRAINT_REGEX, regex, strlen(regex));
-    struct request_source source = {.constraint = constraint, .model_name = "tested", .peer = peer};
+    struct call_source source = {.constraint = constraint, .model_name = "tested", .peer = peer};
     submit_source(world, call, source, 1, &askers[call]);
     free(constraint);
     dispatch_turn(world->dispatch);
 }
 
-/* Whoever has not heard of his end hears it then. */
+/* A call that has not ended ends then. */
 static void go(struct world *world, size_t call)
 {
     leave(world, call);
@@ -112,11 +112,11 @@ static void test_a_prompt_alone_has_no_constraint(void **state)
     open_world(&world);
     for (size_t i = 0; i < 2; i++) {
         const struct request_params params = {.prompt_only = i == 0};
-        struct request_source source = {
+        struct call_source source = {
             .constraint = regex, .params = &params, .model_name = "tested", .peer = "10.0.0.1:1"};
-        uint64_t key = submit_source(&world, i, source, 1, &askers[i]);
+        submit_source(&world, i, source, 1, &askers[i]);
         dispatch_turn(world.dispatch);
-        assert_int_equal(dispatch_find_request(world.dispatch, key)->constraint_waits, i == 1);
+        assert_int_equal(world.calls[i]->constraint_waits, i == 1);
         go(&world, i);
     }
     free(regex);

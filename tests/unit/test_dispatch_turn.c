@@ -7,6 +7,7 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <stddef.h>
 #include <sys/eventfd.h>
 
 #define MANY    100  /* more than a helper takes */
@@ -45,7 +46,7 @@ static void test_who_asks_takes_the_turn(void **state)
     submit(&world, 0, 0, 16, &asker); /* more than may wait */
     assert_true(asker.ended && asker.reason == REASON_OVERLOADED);
     rest(&world);
-    dispatch_client_gone(world.dispatch, &world.calls[0]);
+    close_with(&world, 0, RPC_OK);
     assert_int_equal(atomic_load(&world.dispatch->admitted), 0);
     assert_false(bell_rang(&world));
     teardown(&world);
@@ -66,7 +67,7 @@ static void test_the_thread_is_told_of_an_earlier_time(void **state)
     assert_false(bell_rang(&world));
     for (size_t call = 0; call < 2; call++) {
         rest(&world);
-        dispatch_client_gone(world.dispatch, &world.calls[call]);
+        close_with(&world, call, RPC_OK);
         assert_true(askers[call].ended && askers[call].reason == REASON_CANCELLED);
     }
     assert_int_equal(map_count(world.dispatch->requests), 0);
@@ -92,14 +93,14 @@ static void test_what_comes_in_anothers_turn_is_his(void **state)
     assert_true(askers[0].ended && askers[1].ended);
     rest(&world);
     for (size_t call = 0; call < 2; call++)
-        dispatch_client_gone(world.dispatch, &world.calls[call]);
+        close_with(&world, call, RPC_OK);
     teardown(&world);
 }
 
-static void free_late(struct client_gone *gone)
+static void release_late(void *handle)
 {
     uint64_t until_us = clock_now_us() + LONG_US;
-    (void)gone;
+    (void)handle;
     while (clock_now_us() < until_us)
         ;
 }
@@ -110,12 +111,13 @@ static void test_helpers_have_a_part_of_the_time(void **state)
     (void)state;
     static struct world world;
     static struct asker asker;
+    const struct call_client_ops ops = {
+        .status = on_status, .break_off = on_break_off, .ref = on_reference, .unref = release_late};
     setup_helped(&world, 1);
-    submit(&world, 0, 0, 16, &asker);
+    submit_of(&world, 0, &ops, (struct call_source){.once = false}, 0, 16, &asker);
     rest(&world);
-    world.calls[0].free = free_late;
     uint64_t begun_us = clock_now_us();
-    dispatch_client_gone(world.dispatch, &world.calls[0]);
+    close_with(&world, 0, RPC_OK);
     assert_int_equal(atomic_load(&world.dispatch->admitted), 0);
     assert_true(world.dispatch->help_from_us > begun_us + 2 * LONG_US);
     teardown(&world);
@@ -134,7 +136,7 @@ static void test_nobody_helps_when_they_had_it(void **state)
     dispatch_turn(world.dispatch);
     assert_true(asker.ended);
     rest(&world);
-    dispatch_client_gone(world.dispatch, &world.calls[0]);
+    close_with(&world, 0, RPC_OK);
     teardown(&world);
 }
 
@@ -153,7 +155,7 @@ static void test_what_is_the_threads_waits_for_it(void **state)
     dispatch_turn(world.dispatch);
     assert_true(asker.ended);
     rest(&world);
-    dispatch_client_gone(world.dispatch, &world.calls[0]);
+    close_with(&world, 0, RPC_OK);
     teardown(&world);
 }
 
@@ -163,15 +165,15 @@ static void test_a_helper_takes_so_much_and_no_more(void **state)
     static struct world world;
     setup_helped(&world, 1);
     for (size_t call = 0; call < MANY; call++) {
-        assert_int_equal(dispatch_admit(world.dispatch), REASON_NONE);
-        assert_int_equal(dispatch_admit_to(world.dispatch, &world.calls[call], 0, 1), REASON_NONE);
+        assert_int_equal(admit(&world, call), REASON_NONE);
+        assert_int_equal(dispatch_reserve(world.dispatch, world.calls[call], 0, 1), REASON_NONE);
     }
     take_the_turn(world.dispatch);
     for (size_t call = 0; call + 1 < MANY; call++)
-        dispatch_client_gone(world.dispatch, &world.calls[call]);
+        close_with(&world, call, RPC_OK);
     pthread_mutex_unlock(&world.dispatch->turn);
     assert_false(bell_rang(&world));
-    dispatch_client_gone(world.dispatch, &world.calls[MANY - 1]);
+    close_with(&world, MANY - 1, RPC_OK);
     uint32_t left = atomic_load(&world.dispatch->admitted);
     assert_true(left > 0 && left < MANY);
     assert_true(bell_rang(&world));
@@ -190,12 +192,14 @@ struct poster {
 };
 
 static struct poster posters[POSTERS];
-static atomic_bool freed[POSTERS]; /* of calls */
+static atomic_bool released[POSTERS]; /* of calls */
 static atomic_uint arrived;
 
-static void on_free(struct client_gone *gone)
+static void on_release(void *handle)
 {
-    atomic_store(&freed[gone - posters[0].world->calls], true);
+    const struct poster *poster =
+        (struct poster *)((char *)handle - offsetof(struct poster, asker));
+    atomic_store(&released[poster->call], true);
 }
 
 static void wait_until(const atomic_bool *told)
@@ -225,14 +229,17 @@ static void *post_rounds(void *argument)
 {
     struct poster *poster = argument;
     struct world *world = poster->world;
+    static const struct call_client_ops ops = {
+        .status = on_status, .break_off = on_break_off, .ref = on_reference, .unref = on_release};
     for (unsigned round = 0; round < ROUNDS; round++) {
         wait_for_others(poster);
-        submit(world, poster->call, 0, 16, &poster->asker); /* more than may wait */
+        submit_of(world, poster->call, &ops, (struct call_source){.once = false}, 0,
+                  16 /* more than may wait */, &poster->asker);
         wait_until(&poster->asker.ended);
-        atomic_store(&freed[poster->call], false);
+        atomic_store(&released[poster->call], false);
         wait_for_others(poster);
-        dispatch_client_gone(world->dispatch, &world->calls[poster->call]);
-        wait_until(&freed[poster->call]);
+        close_with(world, poster->call, RPC_OK);
+        wait_until(&released[poster->call]);
     }
     return NULL;
 }
@@ -245,10 +252,8 @@ static void test_nothing_is_left_lying_among_threads(void **state)
     setup_helped(&world, 1);
     assert_int_equal(pthread_create(&world.dispatch->thread, NULL, dispatch_main, world.dispatch),
                      0);
-    for (size_t i = 0; i < POSTERS; i++) {
-        world.calls[i].free = on_free;
+    for (size_t i = 0; i < POSTERS; i++)
         posters[i] = (struct poster){.world = &world, .call = i, .rng = rng_seeded(i)};
-    }
     clock_gettime(CLOCK_REALTIME, &latest);
     latest.tv_sec += LATEST_S;
     for (size_t i = 0; i < POSTERS; i++)

@@ -13,7 +13,7 @@ static void test_reserved_messages_fit_when_it_is_full(void **state)
     enum { OPEN = 4, RESERVED = 3 };
     struct inbox inbox;
     struct inbox_message open[OPEN + 1] = {{INBOX_LINK_MESSAGE}};
-    struct inbox_message reserved[RESERVED] = {{INBOX_CLIENT_GONE}};
+    struct inbox_message reserved[RESERVED] = {{INBOX_CALL_CLOSED}};
     assert_int_equal(inbox_init(&inbox, OPEN, RESERVED), STATUS_OK);
     for (int i = 0; i < OPEN; i++)
         assert_int_equal(inbox_post(&inbox, &open[i]), STATUS_OK);

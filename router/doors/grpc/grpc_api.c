@@ -1,116 +1,184 @@
 #include "router/doors/grpc/grpc_api.h"
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/str.h"
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
-#include "router/doors/grpc/grpc_call.h"
-#include "router/doors/grpc/grpc_tokens.h"
 #include "router/doors/grpc/reply.h"
-#include "router/doors/prompt_tokens.h"
 #include "router/doors/request_constraint.h"
+#include "router/doors/tokenize.h"
+#include "router/ops/access_log.h"
+#include "router/request_id.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* One Generate or GenerateOnce. */
-struct client_call {
-    struct client_gone gone; /* first */
-    struct grpc_call call;
-    bool once, admitted, model_known;
-    size_t model;               /* index of served_models, where it is known */
-    struct access_grant *grant; /* until a request has it */
+#define MAX_DETOKENIZED_BYTES (4u << 20)
+
+/* A call of any method, from its opening to its end. The context of its rpc_call. */
+struct grpc_call {
+    struct grpc_api *api;
+    const char *method;         /* in its line of the access log; "": generating */
+    bool refused;               /* when it opened: it has its status */
+    bool once;                  /* GenerateOnce */
+    bool submitted;             /* to the dispatcher, which writes its lines in the access log */
+    size_t model;               /* index of served_models; ROUTER_NO_MODEL: not known */
+    struct access_grant *grant; /* for generating, until `call` has it; NULL: none */
+    struct call *call;          /* the dispatcher's; NULL: not admitted */
+    char name[REQUEST_ID_BYTES];
+    char tenant[API_KEY_NAME_BYTES], key[API_KEY_NAME_BYTES]; /* "": none */
 };
 
-/* What an rpc thread makes of one message, and frees when it has been handled. */
+static const struct served_model *model_of(const struct grpc_call *self)
+{
+    return &self->api->models->items[self->model];
+}
+
+/* Names the call, before the first send or the end; the client is told as response header
+ * x-request-id. `of_message`: an id that the message has, or NULL. */
+static void name_call(struct grpc_call *self, struct rpc_call *call, const char *of_message)
+{
+    request_id_choose(of_message, rpc_call_metadata(call, "x-request-id"), self->name);
+    /* Fails only for a call that is over. */
+    (void)!rpc_call_add_metadata(call, "x-request-id", self->name);
+}
+
+/* Makes the call's context, and checks its key before anything of it is read. NULL: no memory, and
+ * the call has ended. A refused call has ended, too. */
+static struct grpc_call *open_call(struct rpc_call *call, struct grpc_api *api, const char *method)
+{
+    struct access_refusal refusal;
+    struct grpc_call *self = calloc(1, sizeof *self);
+    if (!self) {
+        reply_status(call, REASON_INTERNAL, "out of memory");
+        return NULL;
+    }
+    const char *token = access_token(rpc_call_metadata(call, "authorization"));
+    /* No quota counts ListModels. */
+    enum reason reason =
+        strcmp(method, "models")
+            ? access_check(api->access, token, clock_now_us(), &self->grant, &refusal)
+            : access_know(api->access, token, &self->grant, &refusal);
+    self->api = api;
+    self->method = method;
+    self->model = ROUTER_NO_MODEL;
+    self->refused = reason != REASON_NONE;
+    str_copy(self->tenant, sizeof self->tenant,
+             reason ? refusal.tenant : access_tenant(self->grant));
+    str_copy(self->key, sizeof self->key, reason ? refusal.key : access_key_id(self->grant));
+    if (reason) {
+        if (!*method)
+            router_metrics_ended(api->metrics, ROUTER_NO_MODEL, reason);
+        name_call(self, call, NULL);
+        reply_refusal(call, reason, refusal.why.text, refusal.retry_after_s);
+    }
+    rpc_call_set_context(call, self);
+    return self;
+}
+
+static void settle_grant(struct grpc_call *self)
+{
+    access_settle(self->grant, 0, clock_now_us());
+    self->grant = NULL;
+}
+
+/* Unpacks the message of a call into the arena. REASON_MALFORMED: err. */
+static enum reason unpack(const ProtobufCMessageDescriptor *type, struct rpc_bytes bytes,
+                          struct arena *arena, ProtobufCMessage **message, struct error *err)
+{
+    enum status status = proto_unpack(type, bytes.data, bytes.size, arena, message, err);
+    return status == STATUS_OK ? REASON_NONE : REASON_MALFORMED;
+}
+
+static const char *status_of(const struct rpc_end *end)
+{
+    if (*end->reason)
+        return end->reason;
+    switch (end->code) {
+    case RPC_OK: return "ok";
+    case RPC_DEADLINE_EXCEEDED: return reason_name(REASON_DEADLINE);
+    default: return reason_name(REASON_CANCELLED);
+    }
+}
+
+/* Writes the access log's line of a call that the dispatcher didn't get. */
+static void log_closed(const struct grpc_call *self, const struct rpc_call *call,
+                       const struct rpc_end *end)
+{
+    char name[REQUEST_ID_BYTES];
+    /* A call that ended before its message came has no name yet. */
+    request_id_choose(self->name, rpc_call_metadata(call, "x-request-id"), name);
+    log_debug("grpc_api", "req=%s status=%s peer=%s msg=\"answered at once\"", name, status_of(end),
+              rpc_call_peer(call));
+    access_log_brief(self->api->access_log,
+                     &(struct access_line_brief){
+                         .status = status_of(end),
+                         .name = name,
+                         .method = self->method,
+                         .model = self->model == ROUTER_NO_MODEL ? NULL : model_of(self)->name,
+                         .tenant = self->tenant,
+                         .key = self->key,
+                         .peer = rpc_call_peer(call)});
+}
+
+static void on_closed(struct rpc_call *call, const struct rpc_end *end)
+{
+    struct grpc_call *self = rpc_call_context(call);
+    if (!self)
+        return;
+    if (!self->submitted)
+        log_closed(self, call, end);
+    settle_grant(self);
+    if (self->call) {
+        dispatch_close(self->api->dispatch, self->call, end->code);
+        call_unref(self->call);
+    }
+    free(self);
+}
+
+/* ---------------------------------------------------------------------------------- generating */
+
+/* One message of a client while it is read. */
 struct reading {
     struct arena arena;
-    struct token_ids prompt; /* of a text */
+    struct token_ids tokens; /* made of a text */
     const uint32_t *ids;     /* the prompt's, wherever they lie */
     size_t id_count;
     struct constraint_source *constraint;
     struct error err;
-    uint32_t retry_after_s; /* of a refusal; 0: it doesn't help */
+    uint32_t retry_after_s; /* when it is refused; 0: waiting doesn't help */
 };
-
-static void reading_init(struct reading *reading, size_t bytes)
-{
-    reading->err.text[0] = 0;
-    reading->retry_after_s = 0;
-    reading->constraint = NULL;
-    arena_init(&reading->arena, proto_arena_bytes(bytes));
-    token_ids_init(&reading->prompt, 0); /* the model says how many */
-}
-
-static void reading_deinit(struct reading *reading)
-{
-    arena_deinit(&reading->arena);
-    token_ids_deinit(&reading->prompt);
-    free(reading->constraint);
-}
-
-/* ------------------------------------------------------------------------------------
- * generating */
-
-static void client_call_free(struct client_gone *gone)
-{
-    free(gone);
-}
-
-static void generate_open(struct rpc_call *call, void *service, bool once)
-{
-    struct grpc_api *api = service;
-    struct client_call *client = calloc(1, sizeof *client);
-    if (!client) {
-        reply_status(call, REASON_INTERNAL, "out of memory");
-        return;
-    }
-    client->gone.free = client_call_free;
-    client->once = once;
-    (void)grpc_call_open(&client->call, api, "", call, &client->grant);
-    rpc_call_set_context(call, client);
-}
 
 static void on_generate_open(struct rpc_call *call, void *service)
 {
-    generate_open(call, service, false);
+    (void)open_call(call, service, "");
 }
 
 static void on_generate_once_open(struct rpc_call *call, void *service)
 {
-    generate_open(call, service, true);
+    struct grpc_call *self = open_call(call, service, "");
+    if (self)
+        self->once = true;
 }
 
-static uint64_t deadline_of(const struct grpc_api *api, const struct rpc_call *call,
-                            uint64_t now_us)
+/* Finds the model that the message asks for, and reserves places of it before more is read. */
+static enum reason reserve_places(struct grpc_call *self, const Baton__V1__GenerateRequest *message,
+                                  struct error *err)
 {
-    uint64_t left_us = rpc_call_deadline_left_us(call);
-    if (left_us == UINT64_MAX && api->default_deadline_us)
-        left_us = api->default_deadline_us;
-    return left_us > UINT64_MAX - now_us ? UINT64_MAX : now_us + left_us;
-}
-
-/* Which model the message asks for, and whether there is room for one more request of it: before
- * the work of reading on. */
-static enum reason admit_to_model(struct client_call *client,
-                                  const Baton__V1__GenerateRequest *message,
-                                  struct reading *reading)
-{
-    struct grpc_api *api = client->call.api;
-    enum reason reason =
-        served_models_find(api->models, message->model, &client->model, &reading->err);
+    struct grpc_api *api = self->api;
+    size_t model;
+    enum reason reason = served_models_find(api->models, message->model, &model, err);
     if (reason)
         return reason;
-    client->model_known = true;
-    client->call.model = api->models->items[client->model].name;
-    reason =
-        dispatch_admit_to(api->dispatch, &client->gone, client->model, request_choices(message));
+    self->model = model;
+    reason = dispatch_reserve(api->dispatch, self->call, model, request_choices(message));
     if (reason)
-        served_models_say_full(api->models, client->model, &reading->err);
+        served_models_say_full(api->models, model, err);
     return reason;
 }
 
-/* The prompt's tokens: the message's own, or what its text becomes. */
+/* Sets the prompt's tokens: those of the message, or those of its text. */
 static enum reason read_prompt(const struct served_model *model,
                                const struct request_params *params, struct reading *reading)
 {
@@ -118,44 +186,43 @@ static enum reason read_prompt(const struct served_model *model,
     reading->id_count = params->token_count;
     if (!params->text)
         return REASON_NONE;
-    reading->prompt.limit_count = (size_t)model->limits.context + 1;
+    reading->tokens.limit_count = (size_t)model->limits.context + 1;
     enum reason reason = prompt_tokens_make(model, params->text, params->add_special_tokens,
-                                            &reading->prompt, &reading->err);
-    reading->ids = reading->prompt.data;
-    reading->id_count = reading->prompt.count;
+                                            &reading->tokens, &reading->err);
+    reading->ids = reading->tokens.data;
+    reading->id_count = reading->tokens.count;
     return reason;
 }
 
-/* Everything in the message that can be looked at without the key's quota. */
-static enum reason read_fields(const struct client_call *client,
-                               const Baton__V1__GenerateRequest *asked,
+/* Reads and checks all of the message, except against the key's quota. */
+static enum reason read_fields(const struct grpc_call *self,
+                               const Baton__V1__GenerateRequest *message,
                                struct request_params *params, struct reading *reading)
 {
-    const struct served_model *model = &client->call.api->models->items[client->model];
-    /* Of a prompt alone it is never compiled, so what others found of it is nothing to it. */
-    struct constraint_checks *checks = request_prompt_only(asked) ? NULL : client->call.api->checks;
+    const struct request_model *limits = &model_of(self)->limits;
+    /* Without an answer the constraint is never compiled: its remembered verdict doesn't matter. */
+    struct constraint_checks *checks = request_prompt_only(message) ? NULL : self->api->checks;
     enum reason reason =
-        request_parse(asked, &request_fields_grpc, &model->limits, params, &reading->err);
+        request_parse(message, &request_fields_grpc, limits, params, &reading->err);
     if (!reason)
-        reason = request_constraint_read(checks, asked->constraint, &model->limits,
-                                         &reading->constraint, &reading->err);
+        reason = request_constraint_read(checks, message->constraint, limits, &reading->constraint,
+                                         &reading->err);
     if (!reason)
-        reason = read_prompt(model, params, reading);
+        reason = read_prompt(model_of(self), params, reading);
     if (!reason)
-        reason = request_fit(&model->limits, reading->id_count, params, &reading->err);
-    if (!reason && client->once)
+        reason = request_fit(limits, reading->id_count, params, &reading->err);
+    if (!reason && self->once)
         reason = request_fit_once(reading->id_count, params, &reading->err);
     return reason;
 }
 
-static enum reason reserve(const struct client_call *client, const struct request_params *params,
-                           uint64_t arrival_us, struct reading *reading)
+static enum reason reserve_tokens(const struct grpc_call *self, const struct request_params *params,
+                                  uint64_t arrival_us, struct reading *reading)
 {
-    const struct served_model *model = &client->call.api->models->items[client->model];
     struct access_refusal refusal;
-    uint64_t tokens = request_most_tokens(&model->limits, reading->id_count, params);
+    uint64_t tokens = request_most_tokens(&model_of(self)->limits, reading->id_count, params);
     enum reason reason =
-        access_reserve(client->grant, tokens, params->priority, arrival_us, &refusal);
+        access_reserve(self->grant, tokens, params->priority, arrival_us, &refusal);
     if (reason) {
         reading->err = refusal.why;
         reading->retry_after_s = refusal.retry_after_s;
@@ -163,161 +230,206 @@ static enum reason reserve(const struct client_call *client, const struct reques
     return reason;
 }
 
-/* The grant is the request's then. NULL: no memory. */
-static struct request *make_request(struct client_call *client, struct rpc_call *call,
-                                    const struct request_params *params, uint64_t arrival_us,
-                                    const struct reading *reading)
+/* Fills the dispatcher's call, which has the grant then. False: no memory. */
+static bool fill_call(struct grpc_call *self, struct rpc_call *call,
+                      const struct request_params *params, uint64_t arrival_us,
+                      const struct reading *reading)
 {
-    const struct served_model *model = &client->call.api->models->items[client->model];
-    struct request_source source = {.params = params,
-                                    .model = client->model,
-                                    .tokenizer = model->tokenizer,
-                                    .prompt = reading->ids,
-                                    .prompt_count = reading->id_count,
-                                    .constraint = reading->constraint,
-                                    .client = reply_client(call),
-                                    .model_name = model->name,
-                                    .peer = rpc_call_peer(call),
-                                    .traceparent = rpc_call_metadata(call, "traceparent"),
-                                    .grant = client->grant,
-                                    .call = &client->gone,
-                                    .once = client->once,
-                                    .arrival_us = arrival_us,
-                                    .deadline_us = deadline_of(client->call.api, call, arrival_us)};
-    struct request *request = request_create(&source);
-    if (request)
-        client->grant = NULL;
-    return request;
+    uint64_t left_us = rpc_call_deadline_left_us(call);
+    if (left_us == UINT64_MAX && self->api->default_deadline_us)
+        left_us = self->api->default_deadline_us;
+    const struct call_source source = {
+        .params = params,
+        .tokenizer = model_of(self)->tokenizer,
+        .prompt = reading->ids,
+        .prompt_count = reading->id_count,
+        .constraint = reading->constraint,
+        .grant = self->grant,
+        .model_name = model_of(self)->name,
+        .peer = rpc_call_peer(call),
+        .traceparent = rpc_call_metadata(call, "traceparent"),
+        .once = self->once,
+        .arrival_us = arrival_us,
+        .deadline_us = left_us > UINT64_MAX - arrival_us ? UINT64_MAX : arrival_us + left_us};
+    if (!call_fill(self->call, &source))
+        return false;
+    self->grant = NULL;
+    return true;
 }
 
-/* A valid request, or the reason why there is none. */
-static enum reason read_request(struct client_call *client, struct rpc_call *call,
+/* Makes a valid request of the message, or returns the reason why there is none. */
+static enum reason read_request(struct grpc_call *self, struct rpc_call *call,
                                 struct rpc_bytes bytes, uint64_t arrival_us,
-                                struct reading *reading, struct request **request)
+                                struct reading *reading)
 {
     struct request_params params;
     ProtobufCMessage *message = NULL;
-    enum reason reason = grpc_call_read(&baton__v1__generate_request__descriptor, bytes,
-                                        &reading->arena, &message, &reading->err);
-    const Baton__V1__GenerateRequest *asked = (const Baton__V1__GenerateRequest *)message;
-    grpc_call_name(&client->call, call, reason ? NULL : asked->request_id);
+    enum reason reason = unpack(&baton__v1__generate_request__descriptor, bytes, &reading->arena,
+                                &message, &reading->err);
+    const Baton__V1__GenerateRequest *request = (const Baton__V1__GenerateRequest *)message;
+    name_call(self, call, reason ? NULL : request->request_id);
     if (!reason)
-        reason = admit_to_model(client, asked, reading);
+        reason = reserve_places(self, request, &reading->err);
     if (!reason)
-        reason = read_fields(client, asked, &params, reading);
+        reason = read_fields(self, request, &params, reading);
     if (!reason)
-        reason = reserve(client, &params, arrival_us, reading);
+        reason = reserve_tokens(self, &params, arrival_us, reading);
     if (reason)
         return reason;
-    str_copy(params.id, sizeof params.id, client->call.name);
-    *request = make_request(client, call, &params, arrival_us, reading);
-    if (*request)
+    str_copy(params.id, sizeof params.id, self->name);
+    if (fill_call(self, call, &params, arrival_us, reading))
         return REASON_NONE;
     error_set(&reading->err, STATUS_LIMIT, "out of memory");
     return REASON_INTERNAL;
 }
 
-/* Its message isn't looked at. */
-static void refuse_unread(struct client_call *client, struct rpc_call *call, enum reason reason,
-                          struct error *err)
-{
-    grpc_call_name(&client->call, call, NULL);
-    error_set(err, STATUS_LIMIT, "%s", reason_when(reason));
-}
-
 static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
 {
-    struct client_call *client = rpc_call_context(call);
-    if (!client || client->call.refused)
+    struct grpc_call *self = rpc_call_context(call);
+    if (!self || self->refused)
         return;
-    struct grpc_api *api = client->call.api;
+    struct grpc_api *api = self->api;
     uint64_t arrival_us = clock_now_us();
-    struct reading reading;
-    struct request *request = NULL;
-    reading_init(&reading, bytes.size);
+    struct reading reading = {.err = {""}};
+    arena_init(&reading.arena, proto_arena_bytes(bytes.size));
+    token_ids_init(&reading.tokens, 0); /* read_prompt sets the limit */
     /* Before the work of reading: an overloaded router must refuse cheaply. */
-    enum reason reason = dispatch_admit(api->dispatch);
-    client->admitted = !reason;
-    if (reason)
-        refuse_unread(client, call, reason, &reading.err);
-    else
-        reason = read_request(client, call, bytes, arrival_us, &reading, &request);
-    if (!reason) {
-        client->call.handed_on = true;
-        dispatch_submit(api->dispatch, request);
+    enum reason reason = dispatch_admit(api->dispatch, reply_client(call), &self->call);
+    if (reason) {
+        name_call(self, call, NULL);
+        error_set(&reading.err, STATUS_LIMIT, "%s", reason_when(reason));
     } else {
-        router_metrics_ended(api->metrics, client->model_known ? client->model : ROUTER_NO_MODEL,
-                             reason);
-        access_settle(client->grant, 0, clock_now_us());
-        client->grant = NULL;
-        dispatch_give_back(api->dispatch, &client->gone);
+        reason = read_request(self, call, bytes, arrival_us, &reading);
+    }
+    if (!reason) {
+        self->submitted = true;
+        dispatch_submit(api->dispatch, &self->call, 1);
+    } else {
+        router_metrics_ended(api->metrics, self->model, reason);
+        settle_grant(self);
+        if (self->call)
+            dispatch_give_back(api->dispatch, self->call);
         reply_refusal(call, reason, reading.err.text, reading.retry_after_s);
     }
-    reading_deinit(&reading);
+    arena_deinit(&reading.arena);
+    token_ids_deinit(&reading.tokens);
+    free(reading.constraint);
 }
 
-static void on_generate_closed(struct rpc_call *call, const struct rpc_end *end)
-{
-    struct client_call *client = rpc_call_context(call);
-    if (!client)
-        return;
-    grpc_call_closed(&client->call, call, end);
-    client->gone.code = end->code;
-    access_settle(client->grant, 0, clock_now_us());
-    if (client->admitted)
-        dispatch_client_gone(client->call.api->dispatch, &client->gone);
-    else
-        free(client);
-}
+/* ---------------------------------------------------------------------- calls answered at once */
 
-/* -------------------------------------------------------------------------- answered at once */
-
-static void simple_open(struct rpc_call *call, void *service, const char *method)
+static void open_simple(struct rpc_call *call, void *service, const char *method)
 {
-    struct access_grant *grant = NULL;
-    struct grpc_call *self = calloc(1, sizeof *self);
-    if (!self) {
-        reply_status(call, REASON_INTERNAL, "out of memory");
-        return;
-    }
-    if (!grpc_call_open(self, service, method, call, &grant))
-        access_settle(grant, 0, clock_now_us()); /* done at once */
-    rpc_call_set_context(call, self);
+    struct grpc_call *self = open_call(call, service, method);
+    if (self)
+        settle_grant(self);
 }
 
 static void on_tokenize_open(struct rpc_call *call, void *service)
 {
-    simple_open(call, service, "tokenize");
+    open_simple(call, service, "tokenize");
 }
 
 static void on_detokenize_open(struct rpc_call *call, void *service)
 {
-    simple_open(call, service, "detokenize");
+    open_simple(call, service, "detokenize");
 }
 
 static void on_list_models_open(struct rpc_call *call, void *service)
 {
-    simple_open(call, service, GRPC_CALL_MODELS);
+    open_simple(call, service, "models");
 }
 
-static void on_simple_closed(struct rpc_call *call, const struct rpc_end *end)
+/* Ends a call with its one message, or with the reason why there is none. */
+static void answer(struct grpc_call *self, struct rpc_call *call, enum reason reason,
+                   const ProtobufCMessage *message, const char *sentence)
+{
+    name_call(self, call, NULL);
+    if (reason)
+        reply_status(call, reason, sentence);
+    else
+        reply_answer(call, message, self->api->client_buffer_bytes);
+}
+
+static enum reason tokenize(struct grpc_call *self, const Baton__V1__TokenizeRequest *request,
+                            struct token_ids *ids, struct error *err)
+{
+    size_t model;
+    bool add_special = !request->add_special_tokens_presence_case || request->add_special_tokens;
+    enum reason reason = served_models_find(self->api->models, request->model, &model, err);
+    if (reason)
+        return reason;
+    self->model = model;
+    ids->limit_count = tokenize_most_tokens(model_of(self));
+    return tokenize_text(model_of(self), request->text, add_special, ids, err);
+}
+
+static void on_tokenize(struct rpc_call *call, struct rpc_bytes bytes)
 {
     struct grpc_call *self = rpc_call_context(call);
-    if (self)
-        grpc_call_closed(self, call, end);
-    free(self);
+    if (!self || self->refused)
+        return;
+    struct arena arena;
+    struct token_ids ids;
+    struct error err = {""};
+    ProtobufCMessage *message;
+    Baton__V1__TokenizeResponse response = BATON__V1__TOKENIZE_RESPONSE__INIT;
+    arena_init(&arena, proto_arena_bytes(bytes.size));
+    token_ids_init(&ids, 0); /* tokenize sets the limit */
+    enum reason reason =
+        unpack(&baton__v1__tokenize_request__descriptor, bytes, &arena, &message, &err);
+    if (!reason)
+        reason = tokenize(self, (const Baton__V1__TokenizeRequest *)message, &ids, &err);
+    response.n_ids = ids.count;
+    response.ids = ids.data;
+    answer(self, call, reason, &response.base, err.text);
+    token_ids_deinit(&ids);
+    arena_deinit(&arena);
+}
+
+static enum reason detokenize(struct grpc_call *self, const Baton__V1__DetokenizeRequest *request,
+                              struct str *text, struct error *err)
+{
+    size_t model;
+    bool skip_special = request->skip_special_tokens_presence_case && request->skip_special_tokens;
+    enum reason reason = served_models_find(self->api->models, request->model, &model, err);
+    if (reason)
+        return reason;
+    self->model = model;
+    return detokenize_ids(model_of(self), request->ids, request->n_ids, skip_special, text, err);
+}
+
+static void on_detokenize(struct rpc_call *call, struct rpc_bytes bytes)
+{
+    struct grpc_call *self = rpc_call_context(call);
+    if (!self || self->refused)
+        return;
+    struct arena arena;
+    struct str text;
+    struct error err = {""};
+    ProtobufCMessage *message;
+    Baton__V1__DetokenizeResponse response = BATON__V1__DETOKENIZE_RESPONSE__INIT;
+    arena_init(&arena, proto_arena_bytes(bytes.size));
+    str_init(&text, MAX_DETOKENIZED_BYTES);
+    enum reason reason =
+        unpack(&baton__v1__detokenize_request__descriptor, bytes, &arena, &message, &err);
+    if (!reason)
+        reason = detokenize(self, (const Baton__V1__DetokenizeRequest *)message, &text, &err);
+    response.text = text.data;
+    answer(self, call, reason, &response.base, err.text);
+    str_deinit(&text);
+    arena_deinit(&arena);
 }
 
 static void on_list_models(struct rpc_call *call, struct rpc_bytes bytes)
 {
-    (void)bytes; /* an empty message; whatever else it holds is of a later version */
+    (void)bytes; /* the message has no fields in this version */
     struct grpc_call *self = rpc_call_context(call);
     if (!self || self->refused)
         return;
     const struct grpc_api *api = self->api;
     struct model_workers workers[SERVED_MODELS_MAX];
     Baton__V1__Model models[SERVED_MODELS_MAX], *list[SERVED_MODELS_MAX];
-    grpc_call_name(self, call, NULL);
     status_board_count_workers(api->board, workers);
     for (size_t i = 0; i < api->models->count; i++) {
         const struct served_model *model = &api->models->items[i];
@@ -333,22 +445,22 @@ static void on_list_models(struct rpc_call *call, struct rpc_bytes bytes)
     Baton__V1__ListModelsResponse response = BATON__V1__LIST_MODELS_RESPONSE__INIT;
     response.n_models = api->models->count;
     response.models = list;
-    reply_answer(call, &response.base, api->client_buffer_bytes);
+    answer(self, call, REASON_NONE, &response.base, NULL);
 }
 
 void grpc_api_methods(struct grpc_api *api, struct rpc_method *methods)
 {
     const struct rpc_method table[GRPC_API_METHODS] = {
         {.path = "/" GRPC_API_SERVICE "/Generate",
-         .handlers = {on_generate_open, on_generate, NULL, on_generate_closed}},
+         .handlers = {on_generate_open, on_generate, NULL, on_closed}},
         {.path = "/" GRPC_API_SERVICE "/GenerateOnce",
-         .handlers = {on_generate_once_open, on_generate, NULL, on_generate_closed}},
+         .handlers = {on_generate_once_open, on_generate, NULL, on_closed}},
         {.path = "/" GRPC_API_SERVICE "/Tokenize",
-         .handlers = {on_tokenize_open, grpc_tokens_tokenize, NULL, on_simple_closed}},
+         .handlers = {on_tokenize_open, on_tokenize, NULL, on_closed}},
         {.path = "/" GRPC_API_SERVICE "/Detokenize",
-         .handlers = {on_detokenize_open, grpc_tokens_detokenize, NULL, on_simple_closed}},
+         .handlers = {on_detokenize_open, on_detokenize, NULL, on_closed}},
         {.path = "/" GRPC_API_SERVICE "/ListModels",
-         .handlers = {on_list_models_open, on_list_models, NULL, on_simple_closed}},
+         .handlers = {on_list_models_open, on_list_models, NULL, on_closed}},
     };
     memcpy(methods, table, sizeof table);
     for (size_t i = 0; i < GRPC_API_METHODS; i++)

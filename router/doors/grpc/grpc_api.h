@@ -1,6 +1,6 @@
-/* The public service baton.v1.Baton on rpc: reads what clients send, refuses what is wrong,
- * tokenizes on the rpc thread that got it, and hands valid requests to the dispatcher. Everything
- * else here is answered at once. */
+/* The public service baton.v1.Baton on rpc. Reads what clients send, refuses what is wrong,
+ * tokenizes on the rpc thread that received it, and submits valid calls to the dispatcher.
+ * Tokenize, Detokenize and ListModels are answered at once. */
 #ifndef BATON_ROUTER_DOORS_GRPC_GRPC_API_H
 #define BATON_ROUTER_DOORS_GRPC_GRPC_API_H
 
@@ -18,8 +18,8 @@ struct grpc_api {
     struct constraint_checks *checks;
     struct status_board *board;
     struct router_metrics *metrics;
-    uint64_t default_deadline_us;  /* of requests that come without one; 0: none */
-    size_t client_buffer_bytes;    /* unsent bytes of a call */
+    uint64_t default_deadline_us;  /* for requests without one; 0: none */
+    size_t client_buffer_bytes;    /* unsent bytes that a call may have */
     struct access_log *access_log; /* NULL: none */
 };
 

@@ -20,7 +20,7 @@ static void on_closed(struct rpc_call *call, const struct rpc_end *end)
     (void)end;
 }
 
-/* Not told is no difference: a folder for a worker may do without a tokenizer. */
+/* True also where one hash is 0: the folder of a worker may have no tokenizer. */
 static bool same_file(uint64_t hash, uint64_t other)
 {
     return !hash || !other || hash == other;
@@ -39,7 +39,8 @@ static enum reason no_folder(const struct served_models *models, const struct wo
     return REASON_WRONG_MODEL;
 }
 
-/* The router turns text into ids and ids into text for whatever the workers compute with them. */
+/* Checks that worker and router have the same files of the model: the router makes ids of text, and
+ * text of the ids that the worker computes. */
 static enum reason check_model(const struct served_models *models, const struct worker_info *info,
                                struct error *err)
 {

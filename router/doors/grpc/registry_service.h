@@ -1,6 +1,6 @@
-/* baton.worker.v1.Registry on rpc: workers register here, and what they say of themselves goes into
- * the membership. Workers of another version, of a model that has no folder here, or with other
- * files of one that has, are refused with a sentence. */
+/* baton.worker.v1.Registry on rpc: workers register here, and join the membership. A worker of
+ * another version, of a model that has no folder here, or with other files of its model, is refused
+ * with a sentence. */
 #ifndef BATON_ROUTER_DOORS_GRPC_REGISTRY_SERVICE_H
 #define BATON_ROUTER_DOORS_GRPC_REGISTRY_SERVICE_H
 
@@ -14,8 +14,8 @@
 struct registry_service {
     struct membership *membership;
     const struct served_models *models;
-    struct status_board *board; /* who was refused */
-    uint64_t incarnation;       /* of this router */
+    struct status_board *board; /* shows registrations and refusals */
+    uint64_t incarnation;       /* this router's */
 };
 
 /* `service` must outlive the server. */

@@ -2,45 +2,82 @@
 
 #include "common/net/rpc/message.h"
 #include "proto/baton.pb-c.h"
-#include "router/doors/grpc/reply_logprobs.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static enum status send_event(struct request *request, const Baton__V1__GenerateResponse *response)
+/* Logprobs as messages of the public interface, which point into them. */
+struct reply_logprobs {
+    size_t count;
+    Baton__V1__Logprobs **pointers; /* [count]; NULL: none */
+    Baton__V1__Logprobs *messages;
+};
+
+static void deinit_logprobs(struct reply_logprobs *reply)
 {
-    return rpc_call_send_message(request->client.handle, &response->base);
+    free(reply->pointers);
+    free(reply->messages);
 }
 
-static void fill_prompt(const struct request *request, Baton__V1__Prompt *prompt)
+/* False: no memory, and nothing to deinit. */
+static bool init_logprobs(struct reply_logprobs *reply, const struct token_logprobs *logprobs,
+                          size_t count)
 {
-    prompt->text = request->prompt_echo.text.data;
-    if (!request->out.return_token_ids)
+    *reply = (struct reply_logprobs){.count = count};
+    if (!count)
+        return true;
+    reply->pointers = calloc(count, sizeof(Baton__V1__Logprobs *));
+    reply->messages = calloc(count, sizeof *reply->messages);
+    if (!reply->pointers || !reply->messages) {
+        deinit_logprobs(reply);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        Baton__V1__Logprobs *message = reply->pointers[i] = &reply->messages[i];
+        baton__v1__logprobs__init(message);
+        message->drawn = logprobs[i].logprob;
+        message->n_top_ids = message->n_top = logprobs[i].top_count;
+        message->top_ids = (uint32_t *)logprobs[i].top_ids; /* packing only reads */
+        message->top = (float *)logprobs[i].top_logprobs;
+    }
+    return true;
+}
+
+static enum status send_event(const struct call *call, const Baton__V1__GenerateResponse *response)
+{
+    return rpc_call_send_message(call->client.handle, &response->base);
+}
+
+static void fill_prompt(const struct call *call, Baton__V1__Prompt *prompt)
+{
+    prompt->text = call->prompt_echo.text.data;
+    if (!call->choices[0].out.return_token_ids)
         return;
-    prompt->n_token_ids = request->prompt_count;
-    prompt->token_ids = request->prompt;
+    prompt->n_token_ids = call->prompt_count;
+    prompt->token_ids = call->prompt;
 }
 
-/* Before all else, once. */
-static enum status reply_prompt(struct request *request)
+/* Sends the prompt before anything else, once. */
+static enum status reply_prompt(struct call *call)
 {
-    if (!request->prompt_echo.echo)
+    if (!call->prompt_echo.echo)
         return STATUS_OK;
-    request->prompt_echo.echo = false;
+    call->prompt_echo.echo = false;
     Baton__V1__Prompt prompt = BATON__V1__PROMPT__INIT;
-    fill_prompt(request, &prompt);
+    fill_prompt(call, &prompt);
     Baton__V1__GenerateResponse response = BATON__V1__GENERATE_RESPONSE__INIT;
     response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_PROMPT;
     response.prompt = &prompt;
-    return send_event(request, &response);
+    return send_event(call, &response);
 }
 
-static enum status reply_prompt_logprobs(struct request *request, uint32_t first,
+static enum status reply_prompt_logprobs(struct call *call, uint32_t first,
                                          const struct token_logprobs *logprobs, uint32_t count)
 {
-    TRY(reply_prompt(request));
+    TRY(reply_prompt(call));
     struct reply_logprobs messages;
-    if (!reply_logprobs_init(&messages, logprobs, count))
+    if (!init_logprobs(&messages, logprobs, count))
         return STATUS_LIMIT;
     Baton__V1__PromptLogprobs part = BATON__V1__PROMPT_LOGPROBS__INIT;
     part.first_index = first;
@@ -49,8 +86,8 @@ static enum status reply_prompt_logprobs(struct request *request, uint32_t first
     Baton__V1__GenerateResponse response = BATON__V1__GENERATE_RESPONSE__INIT;
     response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_PROMPT_LOGPROBS;
     response.prompt_logprobs = &part;
-    enum status status = send_event(request, &response);
-    reply_logprobs_deinit(&messages);
+    enum status status = send_event(call, &response);
+    deinit_logprobs(&messages);
     return status;
 }
 
@@ -62,9 +99,9 @@ static enum status reply_delta(struct request *request)
         return STATUS_LIMIT;
     if (!something)
         return STATUS_OK;
-    TRY(reply_prompt(request->first));
+    TRY(reply_prompt(request->call));
     Baton__V1__Delta delta = BATON__V1__DELTA__INIT;
-    delta.choice = request->sampling.choice;
+    delta.choice = request->choice;
     delta.first_index = taken.first_index;
     delta.text = (char *)taken.text;
     delta.n_token_ids = taken.id_count;
@@ -72,19 +109,19 @@ static enum status reply_delta(struct request *request)
     delta.n_logits_hashes = taken.hash_count;
     delta.logits_hashes = (uint64_t *)taken.hashes;
     struct reply_logprobs logprobs;
-    if (!reply_logprobs_init(&logprobs, taken.logprobs, taken.logprobs_count))
+    if (!init_logprobs(&logprobs, taken.logprobs, taken.logprobs_count))
         return STATUS_LIMIT;
     delta.n_logprobs = logprobs.count;
     delta.logprobs = logprobs.pointers;
     Baton__V1__GenerateResponse response = BATON__V1__GENERATE_RESPONSE__INIT;
     response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_DELTA;
     response.delta = &delta;
-    enum status status = send_event(request, &response);
-    reply_logprobs_deinit(&logprobs);
+    enum status status = send_event(request->call, &response);
+    deinit_logprobs(&logprobs);
     return status;
 }
 
-/* Both enums count alike from EOS on; the wire's must not follow ours by accident. */
+/* Both enums count alike from EOS on, but the wire's must not follow ours by accident. */
 static Baton__V1__FinishReason finish_on_wire(enum finish_reason finish)
 {
     switch (finish) {
@@ -110,7 +147,7 @@ static void fill_finished(const struct request *request, struct finished_room *r
     Baton__V1__Finished *finished = &room->message;
     baton__v1__finished__init(finished);
     finished->reason = finish_on_wire(request->finish);
-    finished->choice = request->sampling.choice;
+    finished->choice = request->choice;
     size_t length;
     const char *stop = answer_deltas_stop(&request->out, &length);
     if (request->finish == FINISH_STOP_STRING && stop) {
@@ -125,24 +162,20 @@ static void fill_finished(const struct request *request, struct finished_room *r
     }
 }
 
-/* Of the last choice to end. */
-static uint64_t last_us(const struct request *first)
+/* Fills in the times of the first choice, and those of the last token of any. */
+static void fill_timing(const struct call *call, Baton__V1__Timing *timing)
 {
-    uint64_t last_us = first->timing.last_us;
-    for (uint32_t i = 0; i < first->other_count; i++)
-        if (first->others[i]->timing.last_us > last_us)
-            last_us = first->others[i]->timing.last_us;
-    return last_us;
-}
-
-static void fill_timing(const struct request *request, Baton__V1__Timing *timing)
-{
-    const struct request_timing *t = &request->timing;
+    const struct request *first = &call->choices[0];
+    const struct request_timing *t = &first->timing;
+    uint64_t last_us = t->last_us;
+    for (uint32_t i = 1; i < call->choice_count; i++)
+        if (call->choices[i].timing.last_us > last_us)
+            last_us = call->choices[i].timing.last_us;
     timing->queue_us = t->dispatched_us - t->arrival_us;
     timing->ttft_us = t->first_us - t->arrival_us;
-    timing->total_us = last_us(request) - t->arrival_us;
-    if (request->emitted_count > 1) {
-        timing->tpot_us = (double)(t->last_us - t->first_us) / (request->emitted_count - 1);
+    timing->total_us = last_us - t->arrival_us;
+    if (first->emitted_count > 1) {
+        timing->tpot_us = (double)(t->last_us - t->first_us) / (first->emitted_count - 1);
         timing->token_1_to_2_us = t->second_us - t->first_us;
     }
     timing->prefill_worker = (char *)t->prefill_worker;
@@ -150,39 +183,39 @@ static void fill_timing(const struct request *request, Baton__V1__Timing *timing
     timing->lane = (char *)t->lane;
     timing->kv_bytes = t->kv_bytes;
     timing->kv_bytes_before_complete = t->kv_bytes_before_complete;
-    timing->prefills = request->life.runs;
-    timing->seed = request->sampling.seed;
+    timing->prefills = first->life.runs;
+    timing->seed = call->sampling.seed;
 }
 
-/* The two messages that follow the last Finished. */
-static enum status send_end(struct request *request, Baton__V1__Usage *usage,
+/* Sends the two messages that follow the last Finished. */
+static enum status send_end(const struct call *call, Baton__V1__Usage *usage,
                             Baton__V1__Timing *timing)
 {
     Baton__V1__GenerateResponse response = BATON__V1__GENERATE_RESPONSE__INIT;
     response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_USAGE;
     response.usage = usage;
-    TRY(send_event(request, &response));
-    if (!request->return_timing)
+    TRY(send_event(call, &response));
+    if (!call->return_timing)
         return STATUS_OK;
     response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_TIMING;
     response.timing = timing;
-    return send_event(request, &response);
+    return send_event(call, &response);
 }
 
-/* A whole answer of one message. Nothing was taken before, so the one delta is all of it. */
+/* A choice of a whole answer. Nothing was taken before, so its one delta is all of it. */
 struct choice_room {
     Baton__V1__Choice message;
     struct finished_room finished;
     struct reply_logprobs logprobs;
 };
 
-/* STATUS_LIMIT: text was lost, or no memory; nothing is to be freed then. */
+/* STATUS_LIMIT: text was lost, or no memory. Nothing is to be freed then. */
 static enum status fill_choice(struct request *request, struct choice_room *room)
 {
     struct stream_delta whole;
     answer_deltas_take(&request->out, &whole);
     if (answer_deltas_overflowed(&request->out) ||
-        !reply_logprobs_init(&room->logprobs, whole.logprobs, whole.logprobs_count))
+        !init_logprobs(&room->logprobs, whole.logprobs, whole.logprobs_count))
         return STATUS_LIMIT;
     fill_finished(request, &room->finished);
     baton__v1__choice__init(&room->message);
@@ -197,37 +230,23 @@ static enum status fill_choice(struct request *request, struct choice_room *room
     return STATUS_OK;
 }
 
-static void fill_first(const struct request *request, const Baton__V1__Choice *choice,
-                       Baton__V1__GenerateResult *result)
+static enum status send_with_prompt(const struct call *call, Baton__V1__GenerateResult *result)
 {
-    result->request_id = (char *)request->name;
-    result->text = choice->text;
-    result->n_token_ids = choice->n_token_ids;
-    result->token_ids = choice->token_ids;
-    result->n_logits_hashes = choice->n_logits_hashes;
-    result->logits_hashes = choice->logits_hashes;
-    result->n_logprobs = choice->n_logprobs;
-    result->logprobs = choice->logprobs;
-    result->finished = choice->finished;
-}
-
-static enum status send_with_prompt(struct request *request, Baton__V1__GenerateResult *result)
-{
-    const struct prompt_echo *out = &request->prompt_echo;
+    const struct prompt_echo *echo = &call->prompt_echo;
     struct reply_logprobs logprobs;
-    if (!reply_logprobs_init(&logprobs, out->kept, out->kept ? out->next - 1 : 0))
+    if (!init_logprobs(&logprobs, echo->kept, echo->kept ? echo->next - 1 : 0))
         return STATUS_LIMIT;
     Baton__V1__Prompt prompt = BATON__V1__PROMPT__INIT;
-    fill_prompt(request, &prompt);
-    result->prompt = out->echo ? &prompt : NULL;
+    fill_prompt(call, &prompt);
+    result->prompt = echo->echo ? &prompt : NULL;
     result->n_prompt_logprobs = logprobs.count;
     result->prompt_logprobs = logprobs.pointers;
-    enum status status = rpc_call_send_message(request->client.handle, &result->base);
-    reply_logprobs_deinit(&logprobs);
+    enum status status = rpc_call_send_message(call->client.handle, &result->base);
+    deinit_logprobs(&logprobs);
     return status;
 }
 
-static enum status send_result(struct request *first, Baton__V1__Usage *usage,
+static enum status send_result(struct call *call, Baton__V1__Usage *usage,
                                Baton__V1__Timing *timing)
 {
     struct choice_room rooms[REQUEST_MAX_CHOICES];
@@ -235,68 +254,73 @@ static enum status send_result(struct request *first, Baton__V1__Usage *usage,
     Baton__V1__GenerateResult result = BATON__V1__GENERATE_RESULT__INIT;
     enum status status = STATUS_OK;
     uint32_t filled = 0;
-    for (; filled <= first->other_count && status == STATUS_OK; filled += status == STATUS_OK) {
-        status = fill_choice(filled ? first->others[filled - 1] : first, &rooms[filled]);
+    for (; filled < call->choice_count && status == STATUS_OK; filled += status == STATUS_OK) {
+        status = fill_choice(&call->choices[filled], &rooms[filled]);
         if (filled)
             others[filled - 1] = &rooms[filled].message;
     }
     if (status == STATUS_OK) {
-        fill_first(first, &rooms[0].message, &result);
-        result.n_others = first->other_count;
+        const Baton__V1__Choice *first = &rooms[0].message;
+        result.request_id = call->name;
+        result.text = first->text;
+        result.n_token_ids = first->n_token_ids;
+        result.token_ids = first->token_ids;
+        result.n_logits_hashes = first->n_logits_hashes;
+        result.logits_hashes = first->logits_hashes;
+        result.n_logprobs = first->n_logprobs;
+        result.logprobs = first->logprobs;
+        result.finished = first->finished;
+        result.n_others = call->choice_count - 1;
         result.others = others;
         result.usage = usage;
-        result.timing = first->return_timing ? timing : NULL;
-        status = send_with_prompt(first, &result);
+        result.timing = call->return_timing ? timing : NULL;
+        status = send_with_prompt(call, &result);
     }
     for (uint32_t i = 0; i < filled; i++)
-        reply_logprobs_deinit(&rooms[i].logprobs);
+        deinit_logprobs(&rooms[i].logprobs);
     return status;
 }
 
-static enum status reply_choice(struct request *request, enum finish_reason finish)
+static enum status reply_finished(struct request *request)
 {
-    request->finish = answer_deltas_end(&request->out, finish);
-    request->first->completion_tokens += request->emitted_count;
-    if (request->once)
-        return STATUS_OK;
-    TRY(reply_prompt(request->first));
+    TRY(reply_prompt(request->call));
     TRY(reply_delta(request));
     struct finished_room finished;
     fill_finished(request, &finished);
     Baton__V1__GenerateResponse response = BATON__V1__GENERATE_RESPONSE__INIT;
     response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_FINISHED;
     response.finished = &finished.message;
-    return send_event(request, &response);
+    return send_event(request->call, &response);
 }
 
-static enum status reply_end(struct request *first)
+static enum status reply_choice(struct request *request, bool last)
 {
+    struct call *call = request->call;
     Baton__V1__Usage usage = BATON__V1__USAGE__INIT;
     Baton__V1__Timing timing = BATON__V1__TIMING__INIT;
-    usage.prompt_tokens = first->prompt_count;
-    usage.completion_tokens = first->completion_tokens;
-    fill_timing(first, &timing);
-    return first->once ? send_result(first, &usage, &timing) : send_end(first, &usage, &timing);
+    if (!call->once)
+        TRY(reply_finished(request));
+    if (!last)
+        return STATUS_OK;
+    usage.prompt_tokens = call->prompt_count;
+    usage.completion_tokens = call->completion_tokens;
+    fill_timing(call, &timing);
+    return call->once ? send_result(call, &usage, &timing) : send_end(call, &usage, &timing);
 }
 
-static void end(struct request *request, enum reason reason, const char *sentence)
+static void end(void *handle, enum reason reason, const char *sentence)
 {
-    reply_status(request->client.handle, reason, sentence);
+    /* A status behind messages that the client doesn't read would not reach it. */
+    if (reason == REASON_SLOW_READER)
+        rpc_call_drop_queued(handle);
+    reply_status(handle, reason, sentence);
 }
 
-static void drop_queued(void *handle)
+static size_t break_off(void *handle, enum reason reason, const char *sentence)
 {
-    rpc_call_drop_queued(handle);
-}
-
-static size_t queued_bytes(void *handle)
-{
-    return rpc_call_queued_bytes(handle);
-}
-
-static void break_off(void *handle, enum reason reason, const char *sentence)
-{
+    size_t unsent_bytes = rpc_call_queued_bytes(handle);
     rpc_call_break(handle, reason_code(reason), sentence);
+    return unsent_bytes;
 }
 
 static void ref(void *handle)
@@ -309,21 +333,18 @@ static void unref(void *handle)
     rpc_call_unref(handle);
 }
 
-struct request_client reply_client(struct rpc_call *call)
+struct call_client reply_client(struct rpc_call *call)
 {
-    static const struct request_client_ops ops = {
+    static const struct call_client_ops ops = {
         .delta = reply_delta,
         .prompt_logprobs = reply_prompt_logprobs,
         .choice = reply_choice,
-        .end = reply_end,
         .status = end,
-        .drop_queued = drop_queued,
-        .queued_bytes = queued_bytes,
         .break_off = break_off,
         .ref = ref,
         .unref = unref,
     };
-    return (struct request_client){&ops, call};
+    return (struct call_client){&ops, call};
 }
 
 void reply_answer(struct rpc_call *call, const ProtobufCMessage *message, size_t limit_bytes)

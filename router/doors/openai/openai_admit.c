@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whoever asks whether we are alive has no key. */
+/* Probes have no key. */
 static const char *const open_paths[] = {"/health", "/ready", "/live", "/version"};
-/* What runs, and counts as running until its end. */
+/* Requests that count as running until their end. */
 static const char *const running_paths[] = {"/v1/completions", "/v1/chat/completions"};
 
 static bool is_one_of(const char *const *paths, size_t count, const char *path)
@@ -23,9 +23,9 @@ static bool is_one_of(const char *const *paths, size_t count, const char *path)
     return false;
 }
 
-/* Hangs on the exchange of whoever has a key. */
+/* Attached to the exchange of a request that has a key. */
 struct caller {
-    struct access_grant *grant; /* of what runs; NULL: settled */
+    struct access_grant *grant; /* while it runs; NULL: settled */
     char tenant[API_KEY_NAME_BYTES], key[API_KEY_NAME_BYTES];
 };
 
@@ -66,8 +66,8 @@ static void refuse(struct openai_api *api, struct http_exchange *exchange, enum 
     router_metrics_ended(api->metrics, ROUTER_NO_MODEL, reason);
 }
 
-/* The lists of models, which no quota counts, as with other servers: clients ask for them before
- * each session, and to see whether a key holds. */
+/* False for the lists of models. As with other servers no quota counts them: clients ask for them
+ * before each session, and to see whether a key is valid. */
 static bool is_counted(const char *path)
 {
     static const char models[] = "/v1/models";

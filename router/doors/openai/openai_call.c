@@ -1,15 +1,15 @@
 #include "router/doors/openai/openai_call.h"
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
-#include "router/doors/openai/openai_call_choice.h"
-#include "router/doors/openai/openai_call_out.h"
 #include "router/doors/openai/openai_chat.h"
+#include "router/doors/openai/openai_reply.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-/* The names of the tools, for the parsers, in one piece of memory. */
+/* Copies the names of the tools, for the parsers, into one piece of memory. */
 static bool copy_names(const struct json_value *tools, const char ***out, size_t *count)
 {
     size_t bytes = 0, at = 0;
@@ -46,19 +46,7 @@ static void init_choice(struct openai_call *call, uint32_t index, size_t names)
     tool_parser_init(&choice->parser, &config);
 }
 
-static void init_prompts(struct openai_call *call, const struct openai_request *request)
-{
-    call->choices_each = request->choices;
-    call->open_count = call->prompt_count = (uint32_t)request->prompt_count;
-    call->choice_count = call->prompt_count * call->choices_each;
-    for (uint32_t i = 0; i < call->prompt_count; i++) {
-        call->prompts[i].call = call;
-        call->prompts[i].index = i;
-        call->prompts[i].gone.free = openai_call_gone;
-    }
-}
-
-/* False: no memory, and nothing is left of what was taken. */
+/* False: no memory, and nothing is allocated. */
 static bool take_memory(struct openai_call *call, const struct openai_request *request,
                         size_t *names)
 {
@@ -81,7 +69,7 @@ struct openai_call *openai_call_create(struct openai_api *api, struct http_excha
     const struct served_model *served = &api->models->items[model];
     size_t names = 0;
     struct openai_call *call =
-        calloc(1, sizeof *call + request->prompt_count * sizeof *call->prompts);
+        calloc(1, sizeof *call + request->prompt_count * sizeof *call->calls);
     if (!call || !take_memory(call, request, &names)) {
         free(call);
         return NULL;
@@ -109,14 +97,17 @@ struct openai_call *openai_call_create(struct openai_api *api, struct http_excha
                                                                     : TOOL_FORMAT_NONE};
     str_init(&call->frames, api->max_answer_bytes);
     str_init(&call->body, api->max_answer_bytes);
-    init_prompts(call, request);
+    call->choices_each = request->choices;
+    call->prompt_count = (uint32_t)request->prompt_count;
+    call->choice_count = call->prompt_count * call->choices_each;
     for (uint32_t i = 0; i < call->choice_count; i++)
         init_choice(call, i, names);
     return call;
 }
 
-void openai_call_ref(struct openai_call *call)
+static void ref(void *handle)
 {
+    struct openai_call *call = handle;
     atomic_fetch_add(&call->references, 1);
 }
 
@@ -124,6 +115,9 @@ void openai_call_unref(struct openai_call *call)
 {
     if (atomic_fetch_sub(&call->references, 1) > 1)
         return;
+    for (uint32_t i = 0; i < call->prompt_count; i++)
+        if (call->calls[i])
+            call_unref(call->calls[i]);
     for (uint32_t i = 0; i < call->choice_count; i++) {
         openai_whole_deinit(&call->choices[i].whole);
         if (call->has_parser)
@@ -138,59 +132,21 @@ void openai_call_unref(struct openai_call *call)
     free(call);
 }
 
-void openai_call_gone(struct client_gone *gone)
-{
-    openai_call_unref(((struct openai_call_prompt *)gone)->call);
-}
-
-void openai_call_release(struct openai_call_prompt *prompt)
-{
-    prompt->held = false;
-    if (atomic_exchange(&prompt->admitted, false))
-        dispatch_let_go(prompt->call->api->dispatch, &prompt->gone);
-}
-
-enum reason openai_call_admit(struct openai_call *call, struct error *err)
-{
-    /* More choices than a request may have are refused when it is parsed. */
-    uint32_t choices =
-        call->choices_each < REQUEST_MAX_CHOICES ? call->choices_each : REQUEST_MAX_CHOICES;
-    for (uint32_t i = 0; i < call->prompt_count; i++) {
-        struct openai_call_prompt *prompt = &call->prompts[i];
-        enum reason reason = dispatch_admit(call->api->dispatch);
-        if (reason) {
-            error_set(err, STATUS_LIMIT, "%s", reason_when(reason));
-            return reason;
-        }
-        openai_call_ref(call);
-        atomic_store(&prompt->admitted, true);
-        reason = dispatch_admit_to(call->api->dispatch, &prompt->gone, call->model, choices);
-        if (reason) {
-            served_models_say_full(call->api->models, call->model, err);
-            return reason;
-        }
-    }
-    return REASON_NONE;
-}
-
 void openai_call_give_back(struct openai_call *call)
 {
     for (uint32_t i = 0; i < call->prompt_count; i++)
-        dispatch_give_back(call->api->dispatch, &call->prompts[i].gone);
+        if (call->calls[i])
+            dispatch_give_back(call->api->dispatch, call->calls[i]);
 }
 
 void openai_call_leave(struct openai_call *call, enum rpc_code code)
 {
-    for (uint32_t i = 0; i < call->prompt_count; i++) {
-        struct openai_call_prompt *prompt = &call->prompts[i];
-        if (!atomic_exchange(&prompt->admitted, false))
-            continue;
-        prompt->gone.code = code;
-        dispatch_client_gone(call->api->dispatch, &prompt->gone);
-    }
+    for (uint32_t i = 0; i < call->prompt_count; i++)
+        if (call->calls[i])
+            dispatch_close(call->api->dispatch, call->calls[i], code);
 }
 
-/* On the loop's thread, after all that the handler did. */
+/* Runs on the loop's thread, after all that the handler did. */
 static void on_over(void *context, struct http_exchange *exchange, enum http_outcome outcome)
 {
     struct openai_call *call = context;
@@ -204,9 +160,197 @@ static void on_over(void *context, struct http_exchange *exchange, enum http_out
 
 bool openai_call_watch(struct openai_call *call)
 {
-    openai_call_ref(call);
+    ref(call);
     if (http_exchange_watch(call->exchange, on_over, call))
         return true;
     openai_call_unref(call);
     return false;
+}
+
+/* ---------------------------------------------------------------------- the client of the calls */
+
+static struct openai_call_choice *choice_of(const struct call *call, uint32_t choice)
+{
+    struct openai_call *self = call->client.handle;
+    return &self->choices[call->index * self->choices_each + choice];
+}
+
+/* The head goes out with the first frame: a call that is refused before has a status of its own. */
+static enum status send_frames(struct openai_call *call)
+{
+    if (!call->frames.length)
+        return STATUS_OK;
+    if (call->frames.truncated)
+        return STATUS_LIMIT;
+    if (!call->started)
+        TRY(openai_reply_stream(call->exchange, call->name));
+    call->started = true;
+    call->heard_us = clock_now_us();
+    enum status status =
+        http_exchange_write(call->exchange, call->frames.data, call->frames.length);
+    str_clear(&call->frames);
+    return status;
+}
+
+static enum status on_prompt_logprobs(struct call *dispatched, uint32_t first,
+                                      const struct token_logprobs *logprobs, uint32_t count)
+{
+    struct openai_call *call = dispatched->client.handle;
+    if (atomic_load(&call->client_left))
+        return STATUS_CANCELLED;
+    openai_call_choice_prompt_logprobs(choice_of(dispatched, 0), dispatched, first, logprobs,
+                                       count);
+    return send_frames(call);
+}
+
+static enum status on_delta(struct request *request)
+{
+    struct openai_call *call = request->call->client.handle;
+    struct stream_delta taken;
+    if (atomic_load(&call->client_left))
+        return STATUS_CANCELLED;
+    bool something = answer_deltas_take(&request->out, &taken);
+    if (answer_deltas_overflowed(&request->out))
+        return STATUS_LIMIT;
+    if (!something)
+        return STATUS_OK;
+    openai_call_choice_delta(choice_of(request->call, request->choice), request, &taken);
+    return send_frames(call);
+}
+
+/* Makes what follows all choices. The last of them has ended well only if it can be sent. */
+static enum status make_end(struct openai_call *call)
+{
+    if (call->stream) {
+        if (call->answer.include_usage)
+            openai_chunk_usage(&call->frames, &call->answer, &call->usage);
+        str_add(&call->frames, OPENAI_DONE);
+        return call->frames.truncated ||
+                       !http_exchange_has_room(call->exchange, call->frames.length)
+                   ? STATUS_LIMIT
+                   : STATUS_OK;
+    }
+    openai_object(&call->body, &call->answer, call->wholes, call->choice_count, &call->usage);
+    return call->body.truncated ? STATUS_LIMIT : STATUS_OK;
+}
+
+static enum status on_choice(struct request *request, bool last)
+{
+    const struct call *dispatched = request->call;
+    struct openai_call *call = dispatched->client.handle;
+    struct stream_delta taken;
+    if (atomic_load(&call->client_left))
+        return STATUS_CANCELLED;
+    answer_deltas_take(&request->out, &taken);
+    if (answer_deltas_overflowed(&request->out))
+        return STATUS_LIMIT;
+    TRY(openai_call_choice_end(choice_of(dispatched, request->choice), request, &taken));
+    if (call->stream)
+        TRY(send_frames(call));
+    if (!last)
+        return STATUS_OK;
+    call->usage.prompt_tokens += dispatched->prompt_count;
+    call->usage.completion_tokens += dispatched->completion_tokens;
+    if (dispatched->first->group.open_count > 1 || atomic_load(&call->client_left))
+        return STATUS_OK;
+    return make_end(call);
+}
+
+static void complete(struct openai_call *call)
+{
+    if (!call->stream)
+        openai_reply_json(call->exchange, call->name, &call->body);
+    else if (send_frames(call) == STATUS_OK)
+        http_exchange_end(call->exchange);
+    else
+        http_exchange_abort(call->exchange);
+}
+
+static void fail(struct openai_call *call, enum reason reason, const char *sentence)
+{
+    const char *param = NULL; /* the parameter that the reason is about */
+    if (reason == REASON_NO_TOKEN_ALLOWED && call->has_bias)
+        param = "logit_bias";
+    else if (reason == REASON_NO_TOKEN_ALLOWED || reason == REASON_INVALID_CONSTRAINT)
+        param = call->constraint_param;
+    if (reason == REASON_SLOW_READER || reason == REASON_CANCELLED) {
+        http_exchange_abort(call->exchange);
+    } else if (!call->started) {
+        openai_reply_error(call->exchange, call->name, reason, param, sentence);
+    } else {
+        str_clear(&call->frames);
+        openai_chunk_error(&call->frames, reason, sentence);
+        if (send_frames(call) == STATUS_OK)
+            http_exchange_end(call->exchange);
+        else
+            http_exchange_abort(call->exchange);
+    }
+}
+
+static void on_status(void *handle, enum reason reason, const char *sentence)
+{
+    struct openai_call *call = handle;
+    if (atomic_load(&call->client_left))
+        return;
+    if (reason)
+        fail(call, reason, sentence);
+    else
+        complete(call);
+}
+
+/* Sends a comment, which clients pass over, so that no proxy takes the connection for dead. It
+ * begins the stream: what fails after it is told in a frame. Due times are in whole steps, so that
+ * many calls are looked at together. */
+static uint64_t on_keep_alive(void *handle, uint64_t now_us)
+{
+    struct openai_call *call = handle;
+    uint64_t every_us = call->api->keepalive_us, step_us = every_us / 16 + 1;
+    if (!every_us || !call->stream || atomic_load(&call->client_left))
+        return UINT64_MAX;
+    if (!call->heard_us)
+        call->heard_us = now_us;
+    if (now_us - call->heard_us >= every_us) {
+        str_add(&call->frames, OPENAI_KEEP_ALIVE);
+        /* A client that doesn't read it is found by the next delta, or by the server. */
+        (void)!send_frames(call);
+        call->heard_us = now_us;
+    }
+    uint64_t due_us = call->heard_us + every_us;
+    return due_us + step_us - due_us % step_us;
+}
+
+static void unref(void *handle)
+{
+    openai_call_unref(handle);
+}
+
+enum reason openai_call_admit(struct openai_call *call, struct error *err)
+{
+    static const struct call_client_ops ops = {
+        .delta = on_delta,
+        .prompt_logprobs = on_prompt_logprobs,
+        .choice = on_choice,
+        .status = on_status,
+        .keep_alive = on_keep_alive,
+        .ref = ref,
+        .unref = unref,
+    };
+    struct dispatch *dispatch = call->api->dispatch;
+    /* More choices than a request may have are refused when it is parsed. */
+    uint32_t choices =
+        call->choices_each < REQUEST_MAX_CHOICES ? call->choices_each : REQUEST_MAX_CHOICES;
+    for (uint32_t i = 0; i < call->prompt_count; i++) {
+        enum reason reason =
+            dispatch_admit(dispatch, (struct call_client){&ops, call}, &call->calls[i]);
+        if (reason) {
+            error_set(err, STATUS_LIMIT, "%s", reason_when(reason));
+            return reason;
+        }
+        reason = dispatch_reserve(dispatch, call->calls[i], call->model, choices);
+        if (reason) {
+            served_models_say_full(call->api->models, call->model, err);
+            return reason;
+        }
+    }
+    return REASON_NONE;
 }

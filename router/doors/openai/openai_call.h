@@ -1,12 +1,12 @@
-/* One HTTP request for completions while the dispatcher works on it: its prompts, each a request of
- * the dispatcher's with this as its client, their choices, and the one answer that they make
- * together, streamed or whole.
+/* One HTTP request for completions while the dispatcher works on it. Each of its prompts is a call
+ * of the dispatcher; together they are a group with this as client. All their choices make one
+ * answer, streamed or whole.
  *
- * References: one of whoever made it, one for each admitted prompt until its `gone` message was
- * handled, one for each request, one of the exchange's watcher. Threads: made on the HTTP loop that
- * got the request, which also runs the watcher; everything between belongs to the dispatch thread.
- * A prompt leaves the dispatcher as soon as it has ended: what a client doesn't read is then the
- * HTTP server's matter, which bounds it in bytes and time. */
+ * References: of the maker, of each call until it is released, and of the exchange's watcher. The
+ * last one dropped frees this, and drops the calls.
+ * Threads: made on the HTTP loop that got the request, which also runs the watcher. In between it
+ * belongs to the dispatcher's turn. A call leaves the dispatcher as soon as it is told: the HTTP
+ * server bounds in bytes and time what a client doesn't read. */
 #ifndef BATON_ROUTER_DOORS_OPENAI_OPENAI_CALL_H
 #define BATON_ROUTER_DOORS_OPENAI_OPENAI_CALL_H
 
@@ -16,20 +16,10 @@
 
 #include <stdatomic.h>
 
-struct openai_call;
-
-struct openai_call_prompt {
-    struct client_gone gone; /* first */
-    struct openai_call *call;
-    uint32_t index;
-    atomic_bool admitted; /* and its `gone` not posted */
-    bool held; /* it has ended well, and the whole answer waits for others. The dispatch thread's */
-};
-
 struct openai_call_choice {
     struct openai_call *call;
-    struct openai_whole whole; /* .choice of a stream, too */
-    struct tool_parser parser; /* where there are tools */
+    struct openai_whole whole; /* its .choice is used of a stream, too */
+    struct tool_parser parser; /* call->has_parser */
     struct openai_usage usage; /* so far */
     struct openai_token_ids prompt;
     bool echoed; /* in a stream */
@@ -42,45 +32,58 @@ struct openai_call {
     struct openai_answer answer;
     size_t model; /* index of served_models */
     char name[REQUEST_ID_BYTES];
-    bool stream, has_parser, one_tool_call; /* the latter: more than one aren't told */
-    bool has_bias;                          /* logit_bias was given */
-    const char *constraint_param; /* static: what asked for the constraint; NULL: nothing */
+    bool stream, has_parser;
+    bool one_tool_call;           /* further tool calls are dropped */
+    bool has_bias;                /* logit_bias was given */
+    const char *constraint_param; /* static: the parameter that asked for the constraint, or NULL */
     atomic_bool client_left;
 
-    /* The dispatch thread's. */
-    bool started, over;  /* the stream's head, or the whole answer, went out */
-    enum reason why;     /* what the client was told; REASON_NONE: nothing yet, or all is well */
-    uint32_t open_count; /* of prompts that haven't ended well */
-    uint64_t heard_us;   /* when the client was sent something last; 0: never */
+    /* The turn's. */
+    bool started;      /* the stream's head went out */
+    uint64_t heard_us; /* when the client was sent something last; 0: never */
     struct openai_usage usage;
-    struct str frames; /* that a turn makes */
+    struct str frames; /* made in this turn */
     struct str body;   /* the whole answer, once it is made */
 
-    const struct openai_whole **wholes;  /* [choice_count] of the choices, for openai_object */
-    const char **tool_names;             /* of the parsers; ours, in one piece */
-    uint32_t prompt_count, choices_each; /* n */
-    uint32_t choice_count;               /* of all */
-    struct openai_call_choice *choices;
-    struct openai_call_prompt prompts[];
+    const struct openai_whole **wholes; /* [choice_count], the choices', for openai_object */
+    const char **tool_names;            /* for the parsers, in one piece of memory */
+    uint32_t prompt_count, choices_each, choice_count;
+    struct openai_call_choice *choices; /* [choice_count], those of the first prompt first */
+    struct call *calls[];               /* [prompt_count]; NULL: not admitted */
 };
 
-/* For all prompts of the request. `model`: index of served_models. NULL: no memory. */
+/* Makes one for all prompts of the request. `model`: index of served_models. NULL: no memory. */
 struct openai_call *openai_call_create(struct openai_api *api, struct http_exchange *exchange,
                                        const struct openai_request *request, size_t model,
                                        const char *name);
-void openai_call_ref(struct openai_call *call);
 void openai_call_unref(struct openai_call *call);
 
-/* Room for every prompt at the dispatcher's, or none. */
+/* Admits a call for each prompt, and reserves its places. Otherwise `err`, and some may be
+ * admitted. */
 enum reason openai_call_admit(struct openai_call *call, struct error *err);
-/* The places that it was admitted to, before its client is told why nothing was submitted. */
+/* Gives back the places and grants of all calls, before the client is told why none was
+ * submitted. */
 void openai_call_give_back(struct openai_call *call);
-/* All that was admitted and isn't submitted yet, or is, goes: nothing was
- * begun, or the client left. */
+/* Closes all calls: the client has left, or none was submitted. */
 void openai_call_leave(struct openai_call *call, enum rpc_code code);
-/* From now on the client's leaving ends the requests. False: it has left. */
+/* From now on the calls are closed when the client leaves. False: it has left. */
 bool openai_call_watch(struct openai_call *call);
 
-struct request_client openai_call_client(struct openai_call *call, uint32_t prompt);
+/* --- openai_call_choice.c: parts of the answer. A stream's go into call->frames as chunks, others
+ * into the choice's part of the whole object. Nothing is sent; frames that got too long are
+ * `truncated`. In a turn. --- */
+/* Takes an event of the parser. `context` is the choice. */
+void openai_call_choice_event(void *context, const struct tool_event *event);
+/* Adds logprobs of prompt tokens from `first` on, to a stream. */
+void openai_call_choice_prompt_logprobs(struct openai_call_choice *choice, const struct call *call,
+                                        uint32_t first, const struct token_logprobs *logprobs,
+                                        uint32_t count);
+/* Adds tokens of the answer, to a stream. */
+void openai_call_choice_delta(struct openai_call_choice *choice, const struct request *request,
+                              const struct stream_delta *taken);
+/* Adds the last tokens of a stream, or all of a whole answer; it ended with request->finish.
+ * STATUS_LIMIT: the whole answer is too large, or there is no memory. */
+enum status openai_call_choice_end(struct openai_call_choice *choice, const struct request *request,
+                                   const struct stream_delta *taken) WARN_UNUSED;
 
 #endif

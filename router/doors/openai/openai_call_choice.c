@@ -1,11 +1,10 @@
-#include "router/doors/openai/openai_call_choice.h"
-
 #include "router/doors/openai/openai_answer.h"
+#include "router/doors/openai/openai_call.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* One turn's news of a choice. */
+/* News of a choice in one turn. */
 struct news {
     const char *text;
     const struct openai_token *tokens;
@@ -44,8 +43,8 @@ static void give_text(struct openai_call_choice *choice, const char *text)
         openai_call_choice_event(choice, &event);
 }
 
-/* Text and its tokens in one chunk; where text is held back for tool calls,
- * tokens have a chunk of their own. */
+/* Adds text and its tokens in one chunk. Tokens have a chunk of their own where text is held
+ * back for tool calls. */
 static void give_chunk(struct openai_call_choice *choice, const struct news *news)
 {
     size_t length = choice->call->has_parser ? 0 : strlen(news->text);
@@ -61,53 +60,56 @@ static void give_chunk(struct openai_call_choice *choice, const struct news *new
                                             .ids = news->ids});
 }
 
-static void note_request(struct openai_call_choice *choice, const struct request *request)
+static void note_usage(struct openai_call_choice *choice, const struct request *request)
 {
-    choice->prompt = (struct openai_token_ids){request->prompt, request->prompt_count};
-    choice->usage = (struct openai_usage){request->prompt_count, request->emitted_count};
+    const struct call *call = request->call;
+    choice->prompt = (struct openai_token_ids){call->prompt, call->prompt_count};
+    choice->usage = (struct openai_usage){call->prompt_count, request->emitted_count};
 }
 
 /* --- streams --- */
 
-/* The prompt's text, once, with its first token: the others come with their
- * logprobs. */
-static void give_echo(struct openai_call_choice *choice, struct request *request)
+/* Adds the prompt's text, once. In the first choice the logprobs of its first token come with it;
+ * those of the other tokens come by themselves. */
+static void give_echo(struct openai_call_choice *choice, const struct request *request)
 {
-    if (choice->echoed || !request->first->prompt_echo.echo)
+    const struct call *call = request->call;
+    if (choice->echoed || !call->prompt_echo.echo)
         return;
     choice->echoed = true;
-    const char *text = request->first->prompt_echo.text.data;
-    bool told = choice->call->answer.logprobs && request == request->first;
+    const char *text = call->prompt_echo.text.data;
+    bool told = choice->call->answer.logprobs && !request->choice;
     struct openai_token *first =
-        told ? token_texts_make(request->out.tokenizer, request->prompt, NULL, 1) : NULL;
+        told ? token_texts_make(request->out.tokenizer, call->prompt, NULL, 1) : NULL;
     struct news news = {.text = text, .tokens = first, .token_count = first ? 1 : 0};
     give_chunk(choice, &news);
     free(first);
-    if (!told) /* the prompt's tokens are told of the first choice alone */
+    if (!told)
         choice->whole.choice.characters += openai_characters(text, strlen(text));
 }
 
-void openai_call_choice_prompt_logprobs(struct openai_call_choice *choice, struct request *request,
+void openai_call_choice_prompt_logprobs(struct openai_call_choice *choice, const struct call *call,
                                         uint32_t first, const struct token_logprobs *logprobs,
                                         uint32_t count)
 {
-    note_request(choice, request);
+    const struct request *request = &call->choices[0];
+    note_usage(choice, request);
     give_echo(choice, request);
     struct openai_token *tokens =
-        token_texts_make(request->out.tokenizer, request->prompt + first, logprobs, count);
+        token_texts_make(request->out.tokenizer, call->prompt + first, logprobs, count);
     struct news news = {.text = "", .tokens = tokens, .token_count = tokens ? count : 0};
     give_chunk(choice, &news);
     free(tokens);
 }
 
-/* What ended the answer is no text, and so no token of it. */
+/* Counts the tokens that are shown: not the one that ended the answer, which is no text. */
 static size_t shown_tokens(const struct stream_delta *taken, enum finish_reason finish)
 {
     bool ends = finish == FINISH_EOS || finish == FINISH_STOP_TOKEN;
     return taken->id_count - (ends && taken->id_count);
 }
 
-static void give_taken(struct openai_call_choice *choice, struct request *request,
+static void give_taken(struct openai_call_choice *choice, const struct request *request,
                        const struct stream_delta *taken, enum finish_reason finish)
 {
     size_t count = choice->call->answer.logprobs ? shown_tokens(taken, finish) : 0;
@@ -119,38 +121,29 @@ static void give_taken(struct openai_call_choice *choice, struct request *reques
     free(tokens);
 }
 
-void openai_call_choice_delta(struct openai_call_choice *choice, struct request *request,
+void openai_call_choice_delta(struct openai_call_choice *choice, const struct request *request,
                               const struct stream_delta *taken)
 {
-    note_request(choice, request);
+    note_usage(choice, request);
     give_taken(choice, request, taken, FINISH_NONE);
-}
-
-static void end_stream(struct openai_call_choice *choice, struct request *request,
-                       const struct stream_delta *rest, enum finish_reason finish)
-{
-    struct openai_call *call = choice->call;
-    give_taken(choice, request, rest, finish);
-    if (call->has_parser)
-        tool_parser_end(&choice->parser, openai_finish_cut(finish));
-    openai_chunk_end(&call->frames, &call->answer, &choice->whole.choice, finish, &choice->usage);
 }
 
 /* --- whole objects --- */
 
-/* Of an echo the prompt's tokens come first, of which the first has no logprob.
- */
+/* Keeps the logprobs of the answer. With an echo those of the prompt come first; its first token
+ * has none. */
 static enum status keep_logprobs(struct openai_call_choice *choice, const struct request *request,
                                  const struct stream_delta *taken, enum finish_reason finish)
 {
-    const struct prompt_echo *prompt = &request->first->prompt_echo;
-    size_t count = shown_tokens(taken, finish), before = prompt->echo ? request->prompt_count : 0;
+    const struct prompt_echo *prompt = &request->call->prompt_echo;
+    size_t count = shown_tokens(taken, finish),
+           before = prompt->echo ? request->call->prompt_count : 0;
     uint32_t *ids = malloc((before + count + 1) * sizeof *ids);
     struct token_logprobs *logprobs = calloc(before + count + 1, sizeof *logprobs);
     struct openai_token *tokens = NULL;
     if (ids && logprobs) {
         if (before)
-            memcpy(ids, request->prompt, before * sizeof *ids);
+            memcpy(ids, request->call->prompt, before * sizeof *ids);
         if (before > 1)
             memcpy(logprobs + 1, prompt->kept, (before - 1) * sizeof *logprobs);
         if (count) {
@@ -168,31 +161,34 @@ static enum status keep_logprobs(struct openai_call_choice *choice, const struct
     return fine ? STATUS_OK : STATUS_LIMIT;
 }
 
-static enum status end_whole(struct openai_call_choice *choice, struct request *request,
-                             const struct stream_delta *taken, enum finish_reason finish)
+static enum status end_whole(struct openai_call_choice *choice, const struct request *request,
+                             const struct stream_delta *taken)
 {
-    if (request->first->prompt_echo.echo)
-        give_text(choice, request->first->prompt_echo.text.data);
+    if (request->call->prompt_echo.echo)
+        give_text(choice, request->call->prompt_echo.text.data);
     give_text(choice, taken->text);
     if (choice->call->has_parser)
-        tool_parser_end(&choice->parser, openai_finish_cut(finish));
-    choice->whole.finish = finish;
+        tool_parser_end(&choice->parser, openai_finish_cut(request->finish));
+    choice->whole.finish = request->finish;
     if (choice->call->answer.logprobs)
-        TRY(keep_logprobs(choice, request, taken, finish));
+        TRY(keep_logprobs(choice, request, taken, request->finish));
     if (choice->call->answer.token_ids)
         openai_whole_ids(&choice->whole, &choice->prompt,
                          &(struct openai_token_ids){taken->ids, taken->id_count});
     return openai_whole_truncated(&choice->whole) ? STATUS_LIMIT : STATUS_OK;
 }
 
-/* --- the end of both --- */
-
-enum status openai_call_choice_end(struct openai_call_choice *choice, struct request *request,
-                                   const struct stream_delta *taken, enum finish_reason finish)
+enum status openai_call_choice_end(struct openai_call_choice *choice, const struct request *request,
+                                   const struct stream_delta *taken)
 {
-    note_request(choice, request);
-    if (!choice->call->stream)
-        return end_whole(choice, request, taken, finish);
-    end_stream(choice, request, taken, finish);
+    struct openai_call *call = choice->call;
+    note_usage(choice, request);
+    if (!call->stream)
+        return end_whole(choice, request, taken);
+    give_taken(choice, request, taken, request->finish);
+    if (call->has_parser)
+        tool_parser_end(&choice->parser, openai_finish_cut(request->finish));
+    openai_chunk_end(&call->frames, &call->answer, &choice->whole.choice, request->finish,
+                     &choice->usage);
     return STATUS_OK;
 }

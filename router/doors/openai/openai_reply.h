@@ -1,12 +1,11 @@
-/* Replies over HTTP in OpenAI's shape, with the headers that clients look at.
- * Any thread. */
+/* Replies over HTTP in OpenAI's shape, with the headers that clients look at. Any thread. */
 #ifndef BATON_ROUTER_DOORS_OPENAI_OPENAI_REPLY_H
 #define BATON_ROUTER_DOORS_OPENAI_OPENAI_REPLY_H
 
 #include "common/net/http/http_exchange.h"
 #include "router/doors/openai/openai_error.h"
 
-/* The body is moved out of `body`. `request_id` may be NULL. */
+/* Replies with JSON, which is moved out of `body`. `request_id` may be NULL. */
 void openai_reply_json(struct http_exchange *exchange, const char *request_id, struct str *body);
 /* Why a request is refused. */
 struct openai_why {
@@ -17,13 +16,13 @@ struct openai_why {
 };
 void openai_reply_refusal(struct http_exchange *exchange, const char *request_id,
                           const struct openai_why *why);
-/* The same into a reply that is made already. */
+/* Fills an existing reply with the refusal. */
 void openai_fill_refusal(struct http_reply *reply, const char *request_id,
                          const struct openai_why *why);
 /* `param` may be NULL. */
 void openai_reply_error(struct http_exchange *exchange, const char *request_id, enum reason reason,
                         const char *param, const char *sentence);
-/* The head of a stream; STATUS_CANCELLED: the client has left. */
+/* Sends the head of a stream. STATUS_CANCELLED: the client has left. */
 enum status openai_reply_stream(struct http_exchange *exchange, const char *request_id) WARN_UNUSED;
 
 #endif

@@ -6,8 +6,8 @@
 #include "router/doors/openai/openai_call.h"
 #include "router/doors/openai/openai_chat.h"
 #include "router/doors/openai/openai_reply.h"
-#include "router/doors/prompt_tokens.h"
 #include "router/doors/request_constraint.h"
+#include "router/doors/tokenize.h"
 #include "router/ops/router_metrics.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 #define RECORD_MORE 4 /* a record's bytes, for each of the body's: escapes grow */
 
-/* One body on its way in. */
+/* A body on its way in. */
 struct submission {
     struct openai_api *api;
     struct http_exchange *exchange;
@@ -24,12 +24,10 @@ struct submission {
     size_t model; /* index of served_models; ROUTER_NO_MODEL: not known yet */
     struct openai_call *call;
     struct constraint_source *constraint; /* NULL: none */
-    struct request **requests;            /* [prompt_count], as far as they were made */
-    size_t made;
-    struct access_grant
-        *grant; /* a share of its own, until there is an answer, or somebody else to give it */
+    size_t made;                          /* calls that are filled */
+    struct access_grant *grant;           /* until the calls have their shares of it */
     enum priority priority;
-    uint64_t most_tokens; /* of all of them */
+    uint64_t most_tokens; /* all calls together may use so many */
     uint32_t retry_after_s;
     uint64_t arrival_us, deadline_us;
     char name[REQUEST_ID_BYTES];
@@ -52,7 +50,7 @@ bool openai_body_plain(struct http_exchange *exchange, struct openai_refusal *re
                          coding);
 }
 
-/* False: *refusal says what is wrong with the client's. */
+/* False: the client's deadline is wrong; s->refusal. */
 static bool read_deadline(struct submission *s)
 {
     const char *header = http_exchange_header(s->exchange, "x-request-timeout-ms");
@@ -74,7 +72,7 @@ static const struct served_model *model_of(const struct submission *s)
     return &s->api->models->items[s->model];
 }
 
-/* The request for one prompt, whose ids are known. */
+/* Fills the call of one prompt from its ids. */
 static enum reason make_request(struct submission *s, struct request_params *params,
                                 const uint32_t *ids, size_t count)
 {
@@ -90,23 +88,19 @@ static enum reason make_request(struct submission *s, struct request_params *par
     if (!s->made || snprintf(params->id, sizeof params->id, "%s-%zu", s->name, s->made) >=
                         (int)sizeof params->id)
         str_copy(params->id, sizeof params->id, s->name);
-    struct request_source source = {.params = params,
-                                    .model = s->model,
-                                    .tokenizer = model->tokenizer,
-                                    .prompt = ids,
-                                    .prompt_count = count,
-                                    .constraint = s->constraint,
-                                    .client = openai_call_client(s->call, (uint32_t)s->made),
-                                    .model_name = model->name,
-                                    .peer = peer,
-                                    .traceparent = http_exchange_header(s->exchange, "traceparent"),
-                                    .grant = access_share(s->grant),
-                                    .call = &s->call->prompts[s->made].gone,
-                                    .once = !s->request.stream,
-                                    .arrival_us = s->arrival_us,
-                                    .deadline_us = s->deadline_us};
-    s->requests[s->made] = request_create(&source);
-    if (s->requests[s->made]) {
+    struct call_source source = {.params = params,
+                                 .tokenizer = model->tokenizer,
+                                 .prompt = ids,
+                                 .prompt_count = count,
+                                 .constraint = s->constraint,
+                                 .model_name = model->name,
+                                 .peer = peer,
+                                 .traceparent = http_exchange_header(s->exchange, "traceparent"),
+                                 .grant = access_share(s->grant),
+                                 .once = !s->request.stream,
+                                 .arrival_us = s->arrival_us,
+                                 .deadline_us = s->deadline_us};
+    if (call_fill(s->call->calls[s->made], &source)) {
         s->made++;
         s->priority = params->priority;
         s->most_tokens += request_most_tokens(&model->limits, count, params);
@@ -163,7 +157,7 @@ static enum reason find_model(struct submission *s)
     return reason;
 }
 
-/* What all prompts together may use, which is known when they are tokens. */
+/* Reserves the tokens that all prompts together may use, once they are tokenized. */
 static enum reason reserve(struct submission *s)
 {
     struct access_refusal refusal;
@@ -179,7 +173,7 @@ static enum reason reserve(struct submission *s)
 static enum reason read_constraint(struct submission *s)
 {
     const struct openai_request *request = &s->request;
-    /* Of a prompt alone it is never compiled, so what others found of it is nothing to it. */
+    /* Without an answer the constraint is never compiled: its remembered verdict doesn't matter. */
     struct constraint_checks *checks =
         request_prompt_only(&request->message) ? NULL : s->api->checks;
     enum reason reason = request_constraint_read(
@@ -195,9 +189,7 @@ static enum reason make_requests(struct submission *s)
     if (reason)
         return reason;
     s->call = openai_call_create(s->api, s->exchange, &s->request, s->model, s->name);
-    if (s->call)
-        s->requests = calloc(s->call->prompt_count, sizeof *s->requests);
-    if (!s->requests) {
+    if (!s->call) {
         error_set(&s->refusal.err, STATUS_LIMIT, "out of memory");
         return REASON_INTERNAL;
     }
@@ -218,22 +210,20 @@ static enum reason make_requests(struct submission *s)
     return reason ? reason : reserve(s);
 }
 
-/* The answer may come at once then: the key must have its place back before. */
+/* Settles the key's own grant, before the answer can come. */
 static void give_back_grant(struct submission *s)
 {
     access_settle(s->grant, 0, clock_now_us());
     s->grant = NULL;
 }
 
-/* All of them, or none. */
+/* Submits all calls of the body. */
 static void submit(struct submission *s)
 {
     struct openai_call *call = s->call;
     bool watched = openai_call_watch(call);
-    give_back_grant(s); /* the requests have their shares */
-    for (size_t i = 1; i < s->made; i++)
-        s->requests[i - 1]->next_prompt = s->requests[i];
-    dispatch_submit(s->api->dispatch, s->requests[0]);
+    give_back_grant(s); /* the calls have their shares */
+    dispatch_submit(s->api->dispatch, call->calls, s->made);
     if (!watched)
         openai_call_leave(call, RPC_CANCELLED);
 }
@@ -256,11 +246,9 @@ static void refuse(struct submission *s, enum reason reason)
     if (!*refusal->param)
         openai_request_param(s->request.kind, reason, refusal->err.text, refusal->param);
     note_refused(s, reason);
-    for (size_t i = 0; i < s->made; i++)
-        request_destroy(s->requests[i]);
-    give_back_grant(s);
     if (s->call)
         openai_call_give_back(s->call);
+    give_back_grant(s);
     openai_reply_refusal(s->exchange, s->name,
                          &(struct openai_why){.reason = reason,
                                               .param = refusal->param,
@@ -293,7 +281,6 @@ void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum 
         submit(&s);
     if (s.call)
         openai_call_unref(s.call);
-    free(s.requests);
     free(s.constraint);
     openai_request_deinit(&s.request);
 }

@@ -1,5 +1,5 @@
-/* address_owner: one address is one owner, whatever its ports; so is one network of IPv6. */
-#include "router/dispatch/address_owner.h"
+/* constraint_owner_of: one address is one owner, whatever its ports; so is one network of IPv6. */
+#include "router/dispatch/constraint_checks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,8 @@ static void test_owners(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if ((address_owner(pairs[i].a) == address_owner(pairs[i].b)) != pairs[i].same)
+        if ((constraint_owner_of("", pairs[i].a) == constraint_owner_of("", pairs[i].b)) !=
+            pairs[i].same)
             fail_msg("%s and %s: same expected %d", pairs[i].a, pairs[i].b, pairs[i].same);
 }
 

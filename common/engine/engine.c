@@ -35,9 +35,9 @@ static enum status check_config(const struct engine_config *config, struct error
     return STATUS_OK;
 }
 
-/* Where weights alone are too much, nothing else will do. */
-static const char *what_takes_less(const struct engine *engine, uint64_t weights_bytes,
-                                   uint64_t available)
+/* If the weights alone are too much, only smaller ones help. */
+static const char *smaller_choice(const struct engine *engine, uint64_t weights_bytes,
+                                  uint64_t available)
 {
     enum weight_type type = engine->weight_types.layers;
     if (weights_bytes > available && (type == WEIGHT_INT4 || engine->weight_types.stored))
@@ -48,8 +48,8 @@ static const char *what_takes_less(const struct engine *engine, uint64_t weights
                                   : "a smaller pool (kv-tokens), shorter chunks (chunk-tokens)";
 }
 
-/* All that the engine will take, before it takes any: the alternative is the kernel's OOM
- * killer. */
+/* Adds up all memory that the engine will take before it takes any: otherwise the OOM killer would
+ * end the process. */
 static enum status check_memory(const struct engine *engine, uint64_t weights_bytes,
                                 struct error *err)
 {
@@ -78,7 +78,7 @@ static enum status check_memory(const struct engine *engine, uint64_t weights_by
             gib,
         (double)weights_bytes / gib, (uint64_t)config->block_count * config->block_tokens,
         (double)engine->pool_bytes / gib, config->max_rows, (double)steps / gib, swap,
-        (double)available / gib, what_takes_less(engine, weights_bytes, available));
+        (double)available / gib, smaller_choice(engine, weights_bytes, available));
 }
 
 static enum status load_weights(struct engine *engine, const struct engine_config *config,
@@ -108,7 +108,7 @@ static enum status load_model(struct engine *engine, const struct engine_config 
     enum status status = load_weights(engine, config, files, err);
     if (status == STATUS_OK) {
         uint64_t hash = files ? safetensors_hash(files) : HASH_SEED;
-        /* Fields, not the struct: padding bytes have no value. */
+        /* Hashes fields, not the struct: padding bytes have no value. */
         const double numbers[] = {shape->rms_eps,
                                   shape->rope_theta,
                                   shape->rope_scaling.factor,
@@ -158,7 +158,7 @@ static enum status make_step_memory(struct engine *engine, struct error *err)
     return STATUS_OK;
 }
 
-/* Every page of it is taken now: later there may be none. */
+/* Touches every page now: later there may be no memory. */
 static enum status make_slots(struct engine *engine, struct error *err)
 {
     if (!engine->slot_bytes)

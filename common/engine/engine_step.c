@@ -1,23 +1,12 @@
-/* One step, and the moves of blocks between two: engine.h's other half. */
+/* Computes one step, and moves blocks between two steps: the second half of engine.h. */
 #include "common/base/log.h"
-#include "common/engine/engine_scores.h"
 #include "common/engine/engine_state.h"
-#include "common/engine/model/logit_edits.h"
-#include "common/engine/model/logits_hash.h"
-#include "common/engine/model/logprobs.h"
+#include "common/engine/model/logits.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum status engine_read_logits(struct engine *engine, uint32_t rows, const float **logits)
-{
-    const void *seen;
-    TRY(kernels_view(engine->kernels, &engine->llama.logits, 0,
-                     (size_t)rows * engine->model.shape.vocab * sizeof **logits, engine->logits,
-                     &seen));
-    *logits = seen;
-    return STATUS_OK;
-}
+/* --- the input --- */
 
 static enum status check_scores(const struct engine *engine, const struct engine_sequence *s,
                                 uint32_t number, struct error *err)
@@ -85,7 +74,7 @@ static enum status check_step(const struct engine *engine, const struct engine_s
     return STATUS_OK;
 }
 
-/* Lays the step's rows out on the host. */
+/* Fills the step's tables on the host. */
 static void fill_tables(struct engine *engine, const struct engine_sequence *sequences,
                         uint32_t count, struct step_batch *batch, struct llama_samples *samples)
 {
@@ -120,13 +109,76 @@ static void fill_tables(struct engine *engine, const struct engine_sequence *seq
     engine->sequence_rows.host[count] = batch->rows;
 }
 
+/* --- the forward pass --- */
+
 static enum status upload(struct engine *engine, struct table *table, size_t count)
 {
     return kernels_upload(engine->kernels, &table->device, 0, table->host,
                           count * sizeof *table->host);
 }
 
-/* Uploads, computes; `logits`: a row for each sequence that samples, until the next step. */
+/* Gives the first `rows` rows of llama.logits on the host, valid until they are computed again.
+ * Waits for all that is queued. */
+static enum status read_logits(struct engine *engine, uint32_t rows, const float **logits)
+{
+    const void *seen;
+    TRY(kernels_view(engine->kernels, &engine->llama.logits, 0,
+                     (size_t)rows * engine->model.shape.vocab * sizeof **logits, engine->logits,
+                     &seen));
+    *logits = seen;
+    return STATUS_OK;
+}
+
+/* Computes logits of rows [row, row + count) of the step. */
+static enum status score_logits(struct engine *engine, uint32_t row, uint32_t count,
+                                const float **logits)
+{
+    struct llama_samples samples = {.rows = engine->score_rows.device, .count = count};
+    for (uint32_t i = 0; i < count; i++)
+        engine->score_rows.host[i] = row + i;
+    TRY(upload(engine, &engine->score_rows, count));
+    TRY(llama_head(&engine->llama, &samples));
+    return read_logits(engine, count, logits);
+}
+
+/* Gives the logprobs of a prompt's tokens. Runs the head once more, on as many rows at a time as
+ * llama.logits has room for: memory doesn't grow with prompts. `row`: its first row in the step.
+ * The sequence's status is STATUS_INTERNAL if a logit is not finite. */
+static enum status score(struct engine *engine, struct engine_sequence *s, uint32_t row)
+{
+    const uint32_t vocab = engine->model.shape.vocab, at_once = engine->config.max_sequences;
+    s->status = STATUS_OK;
+    for (uint32_t done = 0; done < s->score_count;) {
+        uint32_t left = s->score_count - done, count = left < at_once ? left : at_once;
+        const float *logits;
+        TRY(score_logits(engine, row + s->score_first + done, count, &logits));
+        for (uint32_t i = 0; i < count && s->status == STATUS_OK; i++, done++)
+            s->status = logprobs_of(logits + (size_t)i * vocab, vocab, s->score_tokens[done],
+                                    s->score_top, &s->scores[done]);
+        if (s->status != STATUS_OK) {
+            log_error("engine", "msg=\"a prompt's token can't be scored\" position=%u",
+                      s->position + s->score_first + done);
+            return STATUS_OK;
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Scores all rows that ask for it, after llama_forward with samples.more. Overwrites
+ * llama.logits. */
+static enum status score_rows(struct engine *engine, struct engine_sequence *sequences,
+                              uint32_t count)
+{
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (sequences[i].score_count)
+            TRY(score(engine, &sequences[i], row));
+        row += sequences[i].token_count;
+    }
+    return STATUS_OK;
+}
+
+/* Uploads and computes. `logits`: a row for each sequence that samples, until the next step. */
 static enum status compute(struct engine *engine, const struct step_batch *batch,
                            const struct llama_samples *samples, struct engine_sequence *sequences,
                            const float **logits)
@@ -139,18 +191,76 @@ static enum status compute(struct engine *engine, const struct step_batch *batch
     if (samples->count)
         TRY(upload(engine, &engine->sample_rows, samples->count));
     struct llama_samples none = {.more = true};
-    bool scores = engine_scores_wanted(sequences, batch->sequences);
+    bool scores = false;
+    for (uint32_t i = 0; i < batch->sequences; i++)
+        scores |= sequences[i].score_count > 0;
     TRY(llama_forward(&engine->llama, batch, &engine->layout, &engine->pool,
                       scores ? &none : samples));
     if (scores) {
-        TRY(engine_score_rows(engine, sequences, batch->sequences));
+        TRY(score_rows(engine, sequences, batch->sequences));
         if (samples->count)
             TRY(llama_head(&engine->llama, samples));
     }
     if (samples->count)
-        TRY(engine_read_logits(engine, samples->count, logits));
+        TRY(read_logits(engine, samples->count, logits));
     return kernels_sync(engine->kernels);
 }
+
+/* --- drawing tokens --- */
+
+static void draw(struct engine *engine, struct engine_sequence *s, const float *logits)
+{
+    struct sampler_row row = {.logits = logits,
+                              .index = s->index,
+                              .allowed = s->allowed,
+                              .tokens = s->history,
+                              .token_count = s->position + s->token_count};
+    if (s->ban_end) {
+        row.ban.ids[0] = s->sampling->stop_ids;
+        row.ban.counts[0] = s->sampling->stop_id_count;
+        row.ban.ids[1] = engine->model.end_ids.ids;
+        row.ban.counts[1] = s->sampling->ignore_eos ? 0 : engine->model.end_ids.count;
+    }
+    s->logits = logits;
+    s->logits_hash = s->sampling->logits_hash ? logits_hash(logits, engine->model.shape.vocab) : 0;
+    if (s->score_count && s->status != STATUS_OK)
+        return; /* an earlier row was bad: no token may be drawn from it */
+    s->status = sampler_draw(&engine->sampler, &row, s->sampling, &s->token);
+    s->logprobs.given = false;
+    if (s->status == STATUS_OK && s->sampling->logprobs)
+        s->status = logprobs_of(logits, engine->model.shape.vocab, s->token,
+                                s->sampling->top_logprobs, &s->logprobs);
+    if (s->status != STATUS_OK) /* STATUS_INVALID: the request's own bans */
+        log_write(s->status == STATUS_INVALID ? LOG_DEBUG : LOG_ERROR, "engine",
+                  "msg=\"no token can be drawn\" status=%s position=%u index=%u",
+                  status_name(s->status), s->position + s->token_count - 1, s->index);
+}
+
+enum status engine_step(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
+                        struct error *err)
+{
+    struct step_batch batch;
+    struct llama_samples samples;
+    TRY(check_step(engine, sequences, count, err));
+    fill_tables(engine, sequences, count, &batch, &samples);
+    const float *row = NULL;
+    enum status status = compute(engine, &batch, &samples, sequences, &row);
+    if (status != STATUS_OK)
+        return error_set(err, STATUS_INTERNAL, "the device failed in a step of %u rows (%s)",
+                         batch.rows, status_name(status));
+    for (uint32_t i = 0; i < count; i++) {
+        engine->counters.prompt_rows += sequences[i].prompt_rows;
+        engine->counters.decode_rows += sequences[i].token_count - sequences[i].prompt_rows;
+        if (!sequences[i].sample)
+            continue;
+        draw(engine, &sequences[i], row);
+        row += engine->model.shape.vocab;
+    }
+    engine->counters.steps++;
+    return STATUS_OK;
+}
+
+/* --- moves of blocks --- */
 
 enum status engine_move_block(struct engine *engine, enum engine_move move, uint32_t from,
                               uint32_t to, struct error *err)
@@ -184,56 +294,4 @@ enum status engine_moves_done(struct engine *engine, struct error *err)
         return STATUS_OK;
     return error_set(err, STATUS_INTERNAL, "the device failed in a move of KV blocks (%s)",
                      status_name(status));
-}
-
-static void draw(struct engine *engine, struct engine_sequence *s, const float *logits)
-{
-    struct sampler_row row = {.logits = logits,
-                              .index = s->index,
-                              .allowed = s->allowed,
-                              .tokens = s->history,
-                              .token_count = s->position + s->token_count};
-    if (s->ban_end) {
-        row.ban.ids[0] = s->sampling->stop_ids;
-        row.ban.counts[0] = s->sampling->stop_id_count;
-        row.ban.ids[1] = engine->model.end_ids.ids;
-        row.ban.counts[1] = s->sampling->ignore_eos ? 0 : engine->model.end_ids.count;
-    }
-    s->logits = logits;
-    s->logits_hash = s->sampling->logits_hash ? logits_hash(logits, engine->model.shape.vocab) : 0;
-    if (s->score_count && s->status != STATUS_OK)
-        return; /* a row before it was bad: no answer is to be made of it */
-    s->status = sampler_draw(&engine->sampler, &row, s->sampling, &s->token);
-    s->logprobs.given = false;
-    if (s->status == STATUS_OK && s->sampling->logprobs)
-        s->status = logprobs_of(logits, engine->model.shape.vocab, s->token,
-                                s->sampling->top_logprobs, &s->logprobs);
-    if (s->status != STATUS_OK) /* INVALID: the request's own bans */
-        log_write(s->status == STATUS_INVALID ? LOG_DEBUG : LOG_ERROR, "engine",
-                  "msg=\"no token can be drawn\" status=%s position=%u index=%u",
-                  status_name(s->status), s->position + s->token_count - 1, s->index);
-}
-
-enum status engine_step(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
-                        struct error *err)
-{
-    struct step_batch batch;
-    struct llama_samples samples;
-    TRY(check_step(engine, sequences, count, err));
-    fill_tables(engine, sequences, count, &batch, &samples);
-    const float *row = NULL;
-    enum status status = compute(engine, &batch, &samples, sequences, &row);
-    if (status != STATUS_OK)
-        return error_set(err, STATUS_INTERNAL, "the device failed in a step of %u rows (%s)",
-                         batch.rows, status_name(status));
-    for (uint32_t i = 0; i < count; i++) {
-        engine->counters.prompt_rows += sequences[i].prompt_rows;
-        engine->counters.decode_rows += sequences[i].token_count - sequences[i].prompt_rows;
-        if (!sequences[i].sample)
-            continue;
-        draw(engine, &sequences[i], row);
-        row += engine->model.shape.vocab;
-    }
-    engine->counters.steps++;
-    return STATUS_OK;
 }

@@ -5,7 +5,7 @@
 
 #include "common/base/config/config.h"
 #include "common/base/domain/worker_info.h"
-#include "common/engine/kv_choice.h"
+#include "common/engine/engine_choices.h"
 #include "common/engine/model/weight_types.h"
 #include "common/engine/sched/scheduler.h"
 #include "common/kv/transport/kv_transport.h"

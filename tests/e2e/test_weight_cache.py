@@ -75,8 +75,8 @@ def test_a_file_that_is_not_the_one_is_packed_again(ask, model, tmp_path):
     other = shutil.copytree(GOLDEN / "llama", tmp_path / "other" / "model")
     flip(other / "model.safetensors", (other / "model.safetensors").stat().st_size - 1)
     damages = [(lambda: os.truncate(path, len(sound) - 4096), "(cut short?)"),
-               (lambda: flip(path, (2 << 20) + 1000), "it is damaged from byte 2097152 on: the checksum is another"),
-               (lambda: path.write_bytes(others.read_bytes()), "the files of the model have changed since, or it was made of others")]
+               (lambda: flip(path, (2 << 20) + 1000), "it is damaged from byte 2097152 on: the checksum is wrong"),
+               (lambda: path.write_bytes(others.read_bytes()), "the files of the model have changed since, or it was made from other files")]
     others_answer, _ = ask(other, cache, **alone)
     assert others_answer != want
     [others] = set(cache.iterdir()) - {path}
@@ -112,7 +112,7 @@ def test_while_another_writes_it_is_left_to_that_one(ask, model, tmp_path):
         fcntl.flock(writing, fcntl.LOCK_EX)
         got, [log] = ask(model, cache, prefill=0)
     assert got == want and KEPT not in log
-    assert "level=info" in sentence(log, LEFT) and f"{path}: another process writes it just now" in sentence(log, LEFT)
+    assert "level=info" in sentence(log, LEFT) and f"{path}: another process is writing it" in sentence(log, LEFT)
     assert NOT_KEPT not in log and not path.exists()
 
 

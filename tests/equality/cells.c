@@ -1,7 +1,7 @@
 #include "tests/equality/cells.h"
 
 #include "common/base/rng.h"
-#include "common/engine/kv_choice.h"
+#include "common/engine/engine_choices.h"
 #include "common/engine/model/weight_types.h"
 
 #include <stdio.h>

@@ -121,7 +121,7 @@ def test_two_at_once(tmp_path, whole):
     try:
         second = quantize(out)
         assert second.returncode == 1
-        assert second.stderr == f"baton quantize: {out}/config.json: another process writes it just now\n"
+        assert second.stderr == f"baton quantize: {out}/config.json: another process is writing it\n"
     finally:
         (tmp_path / "hits.quantize.matrix.go").touch()
         assert first.wait(60) == 0

@@ -2,7 +2,7 @@
  * trace; on the shipped model, f32. */
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
-#include "common/engine/model/logits_hash.h"
+#include "common/engine/model/logits.h"
 #include "tests/unit/engine_fixture.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* model/logit_edits: against plain counting, by the definitions; and what the sampler draws with
  * them. */
-#include "common/engine/model/logit_edits.h"
+#include "common/engine/model/logits.h"
 
 #include "common/base/rng.h"
 #include "common/engine/model/sampler.h"

@@ -3,7 +3,7 @@
 #include "common/base/rng.h"
 #include "common/base/str.h"
 #include "common/engine/model/fixed_math.h"
-#include "common/engine/model/logprobs.h"
+#include "common/engine/model/logits.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

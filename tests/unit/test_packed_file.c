@@ -2,7 +2,7 @@
  * with its reason. */
 #include "common/base/clock.h"
 #include "common/engine/model/load_progress.h"
-#include "common/engine/model/packed_file.h"
+#include "common/engine/model/weight_cache.h"
 #include "tests/unit/model_mutation.h"
 
 #include <fcntl.h>
@@ -202,7 +202,7 @@ static void test_files_of_something_else_are_refused(void **state)
     expect_refused(&other, STATUS_INVALID, "weights of the model have changed since");
     other = header;
     other.plan_hash++;
-    expect_refused(&other, STATUS_INVALID, "its layers are others");
+    expect_refused(&other, STATUS_INVALID, "it has other layers");
     static const char text[] = "a text that is no file of packed weights, long enough for a header "
                                "of one, as far as its length goes";
     model_write(model_folder, NAME, text, strlen(text));
@@ -267,7 +267,7 @@ static void test_an_unfinished_file_is_written_over_and_a_locked_one_is_left(voi
     assert_true(fd >= 0);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     assert_int_equal(write_file(&err), STATUS_UNAVAILABLE);
-    assert_non_null(strstr(err.text, "another process writes it just now"));
+    assert_non_null(strstr(err.text, "another process is writing it"));
     assert_true(is_there(NAME ".tmp"));
     close(fd);
     write_sound();

@@ -1,7 +1,7 @@
 /* Logprobs of a prompt's tokens: those of the rows before them, computed one by one, bit by bit, in
  * whatever chunks, and where the prompt's beginning lies in the prefix cache. On a real engine,
  * through the step loop. */
-#include "common/engine/model/logprobs.h"
+#include "common/engine/model/logits.h"
 #include "common/worker/step_loop.h"
 
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 #include "common/base/rng.h"
 #include "common/base/str.h"
 #include "common/engine/model/fixed_math.h"
-#include "common/engine/model/rope.h"
+#include "common/engine/model/weights.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -92,12 +92,12 @@ static void test_malformed_headers(void **state)
          STATUS_INVALID, "tensor z starts at byte 10, inside tensor a"},
         {"{" A ", " A "}", STATUS_INVALID, "an object in the JSON has the same key twice"},
         {"{" A ", " B "}", STATUS_INVALID,
-         "4 bytes behind the last tensor, which ends at byte 20 of the data"},
+         "4 bytes after the last tensor, which ends at byte 20 of the data"},
         {"{" B ", " C "}", STATUS_INVALID,
-         "tensor b starts at byte 12 of the data: nothing fills the bytes from 0 on"},
+         "tensor b starts at byte 12 of the data: the bytes from 0 on belong to no tensor"},
         {"{" A ", " C "}", STATUS_INVALID,
-         "tensor c starts at byte 20 of the data: nothing fills the bytes from 12 on"},
-        {"{}", STATUS_INVALID, "24 bytes behind the last tensor, which ends at byte 0 of the data"},
+         "tensor c starts at byte 20 of the data: the bytes from 12 on belong to no tensor"},
+        {"{}", STATUS_INVALID, "24 bytes after the last tensor, which ends at byte 0 of the data"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char sentence[512];
@@ -233,7 +233,7 @@ static void test_what_nobody_asked_for(void **state)
     assert_int_equal(safetensors_expect_all_found(tensors, &err), STATUS_UNSUPPORTED);
     snprintf(expected, sizeof expected,
              "%s/model.safetensors: tensor b: there is no place for it in this model by "
-             "config.json, nor for 1 others: they are not left out in silence",
+             "config.json, nor for 1 others: tensors are never left out silently",
              folder);
     assert_string_equal(err.text, expected);
     safetensors_close(tensors);

@@ -1,7 +1,7 @@
 /* model/sampler: against a plain oracle, its limits, its frequencies, and draws that must never
  * change. */
 #include "common/base/rng.h"
-#include "common/engine/model/logits_hash.h"
+#include "common/engine/model/logits.h"
 #include "common/engine/model/sampler.h"
 
 #include <math.h>

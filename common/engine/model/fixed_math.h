@@ -1,5 +1,9 @@
-/* exp, log, sine and cosine by IEEE operations in one fixed order: libm's differ from one machine
- * to the next. */
+/* exp, log, sine and cosine by IEEE operations in one fixed order: libm's results differ from one
+ * machine to the next.
+ *
+ * And vectors of four floats, the compiler's own: each lane does the IEEE operations of a loop
+ * without them, so results have the same bits. The compiler makes no vectors of comparisons and
+ * conversions by itself. */
 #ifndef BATON_ENGINE_MODEL_FIXED_MATH_H
 #define BATON_ENGINE_MODEL_FIXED_MATH_H
 
@@ -13,7 +17,7 @@ static inline float exp_negative(float given)
 {
     float x = given > -87.0f ? given : -87.0f;
     float shifted = x * 1.44269504f + 0.5f;
-    float n = (float)(int32_t)shifted; /* its floor: */
+    float n = (float)(int32_t)shifted; /* truncated, then its floor: */
     n -= n > shifted ? 1.0f : 0.0f;
     float r = x - n * 0.693359375f;
     r = r - n * -2.12194440e-4f;
@@ -51,8 +55,8 @@ static inline double log_positive(double x)
 }
 
 /* Sine and cosine of 0 <= x <= 2^24, absolute error < 2e-16 up to 2^20, 2e-9 beyond: fdlibm's
- * polynomials on [-pi/4, pi/4] of x less its nearest multiple of pi/2, whose first 33 bits make
- * that product exact. No branches: loops of it are vectors. */
+ * polynomials on [-pi/4, pi/4] of x minus its nearest multiple of pi/2. The first 33 bits of pi/2
+ * make that product exact. No branches: the compiler makes vectors of loops. */
 static inline void sine_cosine(double x, double *sine, double *cosine)
 {
     int32_t quarter = (int32_t)(x * 6.36619772367581382433e-01 + 0.5);
@@ -76,6 +80,82 @@ static inline void sine_cosine(double x, double *sine, double *cosine)
     double first = quarter & 1 ? c : s, second = quarter & 1 ? s : c;
     *sine = quarter & 2 ? -first : first;
     *cosine = (quarter + 1) & 2 ? -second : second;
+}
+
+/* --- four lanes --- */
+
+#define QUAD 4
+
+typedef float quad __attribute__((vector_size(16)));
+typedef int32_t quad_mask __attribute__((vector_size(16))); /* a comparison's lanes: -1 or 0 */
+typedef double pair __attribute__((vector_size(16)));
+typedef double quad_wide __attribute__((vector_size(32)));
+
+static inline quad quad_of(float value)
+{
+    return (quad){value, value, value, value};
+}
+
+static inline quad quad_load(const float *values)
+{
+    quad q;
+    memcpy(&q, values, sizeof q);
+    return q;
+}
+
+static inline void quad_store(float *values, quad q)
+{
+    memcpy(values, &q, sizeof q);
+}
+
+/* Returns q in lanes with the mask set, 0 in the others. */
+static inline quad quad_where(quad_mask mask, quad q)
+{
+    return (quad)((quad_mask)q & mask);
+}
+
+static inline quad quad_choose(quad_mask mask, quad yes, quad no)
+{
+    return (quad)(((quad_mask)yes & mask) | ((quad_mask)no & ~mask));
+}
+
+static inline int quad_any(quad_mask mask)
+{
+    int64_t halves[2];
+    memcpy(halves, &mask, sizeof halves);
+    return (halves[0] | halves[1]) != 0;
+}
+
+/* Converts all four lanes at once: low gets lanes 0 and 1, high 2 and 3. Conversions of two lanes
+ * would compile to one for each lane. */
+static inline void quad_widen(quad q, pair *low, pair *high)
+{
+    quad_wide wide = __builtin_convertvector(q, quad_wide);
+    pair pairs[2];
+    memcpy(pairs, &wide, sizeof wide);
+    *low = pairs[0];
+    *high = pairs[1];
+}
+
+/* exp_negative of each lane: the same operations in the same order. */
+static inline quad quad_exp_negative(quad given)
+{
+    quad_mask in_range = given > quad_of(-87.0f);
+    quad x = quad_choose(in_range, given, quad_of(-87.0f));
+    quad shifted = x * 1.44269504f + 0.5f;
+    quad n = __builtin_convertvector(__builtin_convertvector(shifted, quad_mask), quad);
+    n -= quad_where(n > shifted, quad_of(1.0f));
+    quad r = x - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+    quad y = quad_of(1.9875691500e-4f);
+    y = y * r + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * (r * r) + r + 1.0f;
+    quad power = (quad)((__builtin_convertvector(n, quad_mask) + 127) << 23);
+    return quad_where(in_range, y * power);
 }
 
 #endif

@@ -33,8 +33,8 @@ static struct activation_bytes plan_activations(const struct kernels *kernels,
                                      .logits = (size_t)max_samples * shape->vocab * sizeof(float)};
 }
 
-/* Where a second activation begins behind a first one: on a line of the cache, as rows that are
- * written past it must. */
+/* Returns the offset of an activation behind one of `bytes` bytes: on a cache line, as rows that
+ * are written around the cache need it. */
 static size_t behind(size_t bytes)
 {
     const size_t line = 64;
@@ -104,8 +104,7 @@ void llama_deinit(struct llama *llama)
     *llama = (struct llama){0};
 }
 
-/* qkv = rope(norm of heads(linear(norm(x)) + bias)); this layer's keys and values go to the
- * pool. */
+/* qkv = rope(head norm(linear(norm(x)) + bias)). This layer's keys and values go to the pool. */
 static enum status append_keys_values(struct llama *m, const struct step_batch *batch,
                                       const struct kv_layout *layout, uint32_t l,
                                       struct buffer *pool)
@@ -134,7 +133,7 @@ static enum status attention_block(struct llama *m, const struct step_batch *bat
                           true, &m->x);
 }
 
-/* x += down(silu(gate(normed)) * up(normed)), of some rows */
+/* x += down(silu(gate(normed)) * up(normed)), for rows [first, first + count) */
 static enum status ffn_part(struct llama *m, const struct layer_weights *w, uint32_t first,
                             uint32_t count)
 {
@@ -146,8 +145,8 @@ static enum status ffn_part(struct llama *m, const struct layer_weights *w, uint
     return kernels_linear(m->kernels, &w->down, &m->gated, count, true, &x);
 }
 
-/* x += down(silu(gate(norm(x))) * up(norm(x))), by as many rows at a time as share a pass over the
- * weights: activations are the widest here by far. */
+/* x += down(silu(gate(norm(x))) * up(norm(x))), for as many rows at a time as share a pass over the
+ * weights: activations are by far the widest here. */
 static enum status ffn_block(struct llama *m, const struct step_batch *batch, uint32_t l)
 {
     const struct layer_weights *w = &m->weights->layers[l];
@@ -170,14 +169,14 @@ enum status llama_forward(struct llama *m, const struct step_batch *batch,
     for (uint32_t l = 0; l < m->shape->layers; l++) {
         TRY(append_keys_values(m, batch, layout, l, pool));
         if (l + 1 == m->shape->layers && !samples->count && !samples->more)
-            break; /* nobody reads the last layer's output in the middle of a prompt */
+            break; /* in the middle of a prompt the last layer's output is not read */
         TRY(attention_block(m, batch, layout, l, pool));
         TRY(ffn_block(m, batch, l));
     }
     return samples->count ? llama_head(m, samples) : STATUS_OK;
 }
 
-/* logits = lm_head(norm(x)), of the rows that sample only. */
+/* logits = lm_head(norm(x)), only for the rows that sample */
 enum status llama_head(struct llama *m, const struct llama_samples *samples)
 {
     TRY(kernels_rmsnorm(m->kernels, &m->x, &m->weights->final_norm, m->shape->rms_eps,

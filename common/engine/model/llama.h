@@ -1,8 +1,8 @@
-/* The forward pass of the Llama family and its next of kin (Mistral, Qwen2, Qwen3): rows of tokens
- * in, keys and values appended to the pool, logits of the rows that sample out. It only queues
- * operations of kernels.h on the backend's stream; it allocates at llama_init and never in a pass,
- * and a row's result depends on that row and its own context alone. Letters as in kernels.h. Owner:
- * the step thread. */
+/* The forward pass of the Llama family and its kin (Mistral, Qwen2, Qwen3). Rows of tokens go in;
+ * keys and values are appended to the pool; logits of the rows that sample come out. It only queues
+ * operations of kernels.h on the backend's stream. It allocates in llama_init, never in a pass. A
+ * row's result depends on that row and its own context alone. Letters as in kernels.h. Owner: the
+ * step thread. */
 #ifndef BATON_ENGINE_MODEL_LLAMA_H
 #define BATON_ENGINE_MODEL_LLAMA_H
 
@@ -15,33 +15,34 @@ struct llama {
     /* Activations, f32, for up to max_rows rows T: */
     struct buffer x;      /* [T, D] residual stream */
     struct buffer normed; /* [T, D] input of the next linear layer */
-    /* Three uses of one memory, never at once: qkv, heads | gate_up, gated, of the rows P that go
-     * past weights together (kernels_info.pass_rows at most) | logits. */
+    /* One memory with three uses, one at a time: qkv and heads | gate_up and gated, for the rows P
+     * that share a pass over the weights (at most kernels_info.pass_rows) | logits. */
     struct buffer shared;
     struct buffer qkv;     /* [T, (H + 2G) E] */
     struct buffer heads;   /* [T, H E] attention's output */
     struct buffer gate_up; /* [P, 2F] */
     struct buffer gated;   /* [P, F] */
-    struct buffer logits;  /* [max_samples, V]; the next step writes over them */
+    struct buffer logits;  /* [max_samples, V]; valid until the next step */
 };
 
-/* The rows of a step whose logits are wanted. */
+/* The rows of a step that need logits. */
 struct llama_samples {
     struct buffer rows; /* u32 [count] row numbers, ascending */
-    uint32_t count;     /* <= max_samples; 0: the head isn't run */
-    bool more;          /* llama_head will be asked for other rows of the step */
+    uint32_t count;     /* <= max_samples; 0: the head is not run */
+    bool more;          /* llama_head will be called for other rows of the step */
 };
 
+/* `kernels`, `shape` and `weights` are borrowed. STATUS_LIMIT or the device's status: no memory. */
 enum status llama_init(struct llama *llama, struct kernels *kernels,
                        const struct model_shape *shape, const struct weights *weights,
                        uint32_t max_rows, uint32_t max_samples, struct error *err) WARN_UNUSED;
 void llama_deinit(struct llama *llama);
-/* Of activations, that llama_init takes. */
+/* Returns the bytes of activations that llama_init takes. */
 size_t llama_bytes(const struct kernels *kernels, const struct model_shape *shape,
                    uint32_t max_rows, uint32_t max_samples);
 
-/* Row i of llama->logits belongs to samples->rows[i]; of other rows of the same step after
- * llama_head. */
+/* Computes a step. Row i of llama->logits belongs to samples->rows[i]. llama_head computes
+ * logits of other rows of the same step. */
 enum status llama_forward(struct llama *llama, const struct step_batch *batch,
                           const struct kv_layout *layout, struct buffer *pool,
                           const struct llama_samples *samples) WARN_UNUSED;

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 
 #define BAR_CELLS       30
-#define ANNOUNCED_BYTES ((uint64_t)256 << 20) /* take about half a second */
+#define ANNOUNCED_BYTES ((uint64_t)256 << 20) /* about half a second */
 
 struct load_progress load_progress_begin(const char *what, uint64_t total_bytes, FILE *terminal,
                                          uint64_t now_us)
@@ -48,7 +48,7 @@ void load_progress_add(struct load_progress *progress, uint64_t bytes, uint64_t 
     double done = (double)progress->done_bytes / (double)total;
     double passed_s = (double)(now_us - progress->started_us) / 1e6;
     unsigned percent = (unsigned)(done * 100);
-    char left[40] = ""; /* less than a hundredth foretells nothing */
+    char left[40] = ""; /* empty below one percent, which foretells nothing */
     if (percent)
         snprintf(left, sizeof left, progress->line.terminal ? ", %.0f s left" : " left_s=%.0f",
                  passed_s / done - passed_s);

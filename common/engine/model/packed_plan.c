@@ -7,7 +7,7 @@
 
 #define MAGIC "BATONPK" /* and its NUL: eight bytes */
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "headers are as they lie in memory");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file has the bytes of the struct");
 _Static_assert(sizeof(struct packed_header) == 16 + 48 + 32, "no padding: every byte is compared");
 
 static uint64_t round_up(uint64_t value, uint64_t step)
@@ -69,18 +69,18 @@ uint64_t packed_piece_bytes(const struct packed_header *header, uint64_t piece)
     return left < PACKED_PIECE_BYTES ? left : PACKED_PIECE_BYTES;
 }
 
-/* A sound header: whose is it? */
+/* Compares sound headers. Returns a sentence about the first difference; NULL: they are equal. */
 static const char *difference(const struct packed_header *expected,
                               const struct packed_header *found)
 {
     if (memcmp(found->identity.packing, expected->identity.packing, sizeof found->identity.packing))
         return "it was packed in another form";
     if (found->identity.sources_hash != expected->identity.sources_hash)
-        return "the files of the model have changed since, or it was made of others";
+        return "the files of the model have changed since, or it was made from other files";
     if (found->identity.model_hash != expected->identity.model_hash)
         return "the weights of the model have changed since";
     if (memcmp(found, expected, sizeof *found) != 0)
-        return "its layers are others";
+        return "it has other layers";
     return NULL;
 }
 
@@ -105,7 +105,7 @@ enum status packed_header_check(const struct packed_header *expected, const void
     size_t before = found.header_bytes - sizeof checksum;
     memcpy(&checksum, (const char *)bytes + before, sizeof checksum);
     if (checksum != content_hash(bytes, before))
-        return error_set(err, STATUS_CORRUPT, "its header is damaged: the checksum is another");
+        return error_set(err, STATUS_CORRUPT, "its header is damaged: the checksum is wrong");
     const char *other = difference(expected, &found);
     if (other)
         return error_set(err, STATUS_INVALID, "%s", other);

@@ -6,22 +6,29 @@
 #include "common/base/json/json_quote.h"
 #include "common/base/str.h"
 #include "common/engine/model/load_progress.h"
-#include "common/engine/model/quantize_files.h"
-#include "common/engine/model/row_conversion.h"
 #include "common/engine/model/safetensors.h"
 #include "common/engine/model/weight_convert.h"
+#include "common/engine/model/weight_loader.h"
 #include "common/engine/model/weights.h"
+#include "common/engine/model/whole_file.h"
+#include "common/language/model_config/quantization_config.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#define NAME_BYTES   512
-#define HEADER_LIMIT ((size_t)32 << 20)
+#define NAME_BYTES       512
+#define PATH_BYTES       4096
+#define HEADER_LIMIT     ((size_t)32 << 20)
+#define CONFIG_LIMIT     ((size_t)1 << 20)
+#define SMALL_FILE_LIMIT ((size_t)256 << 20)
 
-/* --- what is written: the tensors of the new file, in its order --- */
+/* --- the plan: the tensors of the new file, in its order --- */
 
 enum part { COPIED, NUMBERS, SCALES };
 
@@ -30,8 +37,8 @@ struct output {
     const char *dtype;
     uint32_t element_bytes, rank;
     uint64_t shape[2];
-    uint64_t byte_count, offset; /* in the data */
-    size_t source;               /* safetensors_at */
+    uint64_t byte_count, offset; /* offset in the data */
+    size_t source;               /* index for safetensors_at */
     enum part part;
 };
 
@@ -42,21 +49,14 @@ struct folder {
     struct safetensors *files;
     struct output *outputs;
     size_t output_count;
-    uint64_t data_begin, data_bytes; /* of the new file */
+    uint64_t data_begin, data_bytes; /* in the new file */
     struct whole_file config_file, weights_file;
-    struct kernels *kernels; /* whose threads convert */
+    struct kernels *kernels; /* its threads convert */
     struct row_piece piece;
     struct load_progress progress;
     struct quantize_report report;
     struct error *err;
 };
-
-/* A head that is tied was found equal to the embedding. */
-static bool is_left_out(const struct folder *folder, const char *name)
-{
-    return safetensors_is_rope_table(name) ||
-           (folder->config.shape.tied_embeddings && strcmp(name, "lm_head.weight") == 0);
-}
 
 static enum weight_type type_of(const struct folder *folder, const char *name)
 {
@@ -99,7 +99,7 @@ static enum status add_matrix(struct folder *folder, size_t source, const struct
     return add_output(folder, scales, info->name, ".scale");
 }
 
-/* Large elements first, as the format's own library writes them: then every tensor is aligned. */
+/* Sorts large elements first, like the format's own library: then every tensor is aligned. */
 static int compare_outputs(const void *a, const void *b)
 {
     const struct output *x = a, *y = b;
@@ -108,7 +108,7 @@ static int compare_outputs(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Float matrices are quantized, all other tensors (vectors) stay. */
+/* Plans to quantize float matrices and to copy all other tensors, which are vectors. */
 static enum status plan_outputs(struct folder *folder)
 {
     size_t count = safetensors_count(folder->files);
@@ -118,13 +118,15 @@ static enum status plan_outputs(struct folder *folder)
     for (size_t i = 0; i < count; i++) {
         struct tensor_info info = safetensors_at(folder->files, i);
         folder->report.source_bytes += info.byte_count;
-        if (is_left_out(folder, info.name))
+        bool tied_head = /* equal to the embedding: weights_check */
+            folder->config.shape.tied_embeddings && strcmp(info.name, "lm_head.weight") == 0;
+        if (tied_head || safetensors_is_rope_table(info.name))
             continue;
         if (info.rank == 2) {
             TRY(add_matrix(folder, i, &info));
             continue;
         }
-        ASSERT(info.rank == 1); /* all that a model of config.json has: weights_check */
+        ASSERT(info.rank == 1); /* a model of config.json has no others: weights_check */
         struct output copy = {.dtype = info.dtype,
                               .element_bytes = strcmp(info.dtype, "F32") == 0 ? 4 : 2,
                               .rank = 1,
@@ -142,15 +144,108 @@ static enum status plan_outputs(struct folder *folder)
     return STATUS_OK;
 }
 
-/* --- writing --- */
+/* --- the new folder --- */
+
+static const char *const SMALL_FILES[] = {
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "added_tokens.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+};
+#define SMALL_FILE_COUNT (sizeof SMALL_FILES / sizeof *SMALL_FILES)
+
+static enum status path_of(const char *dir, const char *name, char path[PATH_BYTES],
+                           struct error *err)
+{
+    if (snprintf(path, PATH_BYTES, "%s/%s", dir, name) < PATH_BYTES)
+        return STATUS_OK;
+    return error_set(err, STATUS_LIMIT, "the path of %s is too long", name);
+}
+
+static enum status find(const char *dir, const char *name, char path[PATH_BYTES], bool *found,
+                        struct error *err)
+{
+    TRY(path_of(dir, name, path, err));
+    *found = access(path, F_OK) == 0;
+    return STATUS_OK;
+}
+
+static enum status make_folder(const char *path, struct error *err)
+{
+    struct stat found;
+    if (mkdir(path, 0755) != 0 && errno != EEXIST)
+        return error_set(err, STATUS_IO, "cannot make the folder %s: %s%s", path, strerror(errno),
+                         errno == ENOENT ? ": the folder above it must be there already" : "");
+    if (stat(path, &found) == 0 && !S_ISDIR(found.st_mode))
+        return error_set(err, STATUS_INVALID, "%s is a file: a folder without a model is wanted",
+                         path);
+    return STATUS_OK;
+}
+
+static enum status refuse(const char *path, struct error *err)
+{
+    return error_set(err, STATUS_INVALID,
+                     "%s: it is there already: a folder without a model is wanted", path);
+}
+
+/* Makes the new folder if there is none. STATUS_INVALID: a model is in it already, or a file
+ * that would be overwritten. A run that was stopped leaves no model: config.json.tmp shows that
+ * the files beside it are of such a run, even model.safetensors under its name. */
+static enum status make_target(const char *model_dir, const char *out_dir, struct error *err)
+{
+    static const char *const model_files[] = {"config.json", "model.safetensors.index.json",
+                                              "model.safetensors"};
+    char path[PATH_BYTES];
+    bool stopped, found;
+    TRY(make_folder(out_dir, err));
+    TRY(find(out_dir, "config.json.tmp", path, &stopped, err));
+    for (size_t i = 0; i < sizeof model_files / sizeof *model_files; i++) {
+        TRY(find(out_dir, model_files[i], path, &found, err));
+        if (found && !(stopped && strcmp(model_files[i], "model.safetensors") == 0))
+            return refuse(path, err);
+    }
+    for (size_t i = 0; i < SMALL_FILE_COUNT && !stopped; i++) { /* a copy would overwrite it */
+        bool copied;
+        TRY(find(model_dir, SMALL_FILES[i], path, &copied, err));
+        TRY(find(out_dir, SMALL_FILES[i], path, &found, err));
+        if (copied && found)
+            return refuse(path, err);
+    }
+    return STATUS_OK;
+}
+
+static void remove_file(const char *dir, const char *name)
+{
+    char path[PATH_BYTES];
+    if (path_of(dir, name, path, NULL) == STATUS_OK)
+        (void)unlink(path);
+}
+
+/* After a failure: removes all that was written. make_target found the place free. */
+static void remove_written(const char *model_dir, const char *out_dir)
+{
+    char source[PATH_BYTES];
+    bool copied;
+    remove_file(out_dir, "config.json");
+    remove_file(out_dir, "model.safetensors");
+    for (size_t i = 0; i < SMALL_FILE_COUNT; i++)
+        if (find(model_dir, SMALL_FILES[i], source, &copied, NULL) == STATUS_OK && copied)
+            remove_file(out_dir, SMALL_FILES[i]);
+}
+
+/* --- writing weights --- */
 
 static enum status begin_file(const struct folder *folder, const char *name,
                               struct whole_file *file)
 {
-    char path[WHOLE_FILE_PATH_BYTES];
-    if (snprintf(path, sizeof path, "%s/%s", folder->out_dir, name) >= (int)sizeof path)
-        return error_set(folder->err, STATUS_LIMIT, "%.100s...: the path is too long",
-                         folder->out_dir);
+    char path[PATH_BYTES];
+    TRY(path_of(folder->out_dir, name, path, folder->err));
     enum status status = whole_file_begin(file, path, folder->err);
     return status == STATUS_OK ? status : error_prefix(folder->err, status, "%s", path);
 }
@@ -161,10 +256,9 @@ static enum status end_file(const struct folder *folder, struct whole_file *file
     return status == STATUS_OK ? status : error_prefix(folder->err, status, "%s", file->path);
 }
 
-static enum status write_at(const struct folder *folder, uint64_t offset, const void *bytes,
-                            size_t count)
+static enum status write_at(const struct folder *folder, const struct whole_file *file,
+                            uint64_t offset, const void *bytes, size_t count)
 {
-    const struct whole_file *file = &folder->weights_file;
     enum status status = whole_file_put(file, bytes, count, offset, folder->err);
     return status == STATUS_OK ? status : error_prefix(folder->err, status, "%s", file->path);
 }
@@ -193,24 +287,15 @@ static enum status write_header(struct folder *folder)
         status =
             error_set(folder->err, STATUS_LIMIT, "a header of more than %zu bytes", HEADER_LIMIT);
     if (status == STATUS_OK)
-        status = write_at(folder, 0, &length, sizeof length);
+        status = write_at(folder, &folder->weights_file, 0, &length, sizeof length);
     if (status == STATUS_OK)
-        status = write_at(folder, sizeof length, header.data, header.length);
+        status = write_at(folder, &folder->weights_file, sizeof length, header.data, header.length);
     folder->data_begin = sizeof length + length;
     str_deinit(&header);
     return status;
 }
 
-static const struct output *find_output(const struct folder *folder, size_t source, enum part part)
-{
-    for (size_t i = 0; i < folder->output_count; i++)
-        if (folder->outputs[i].source == source && folder->outputs[i].part == part)
-            return &folder->outputs[i];
-    ASSERT(false);
-    return NULL;
-}
-
-/* Rows [row, row + count) of a matrix, quantized, to their places. */
+/* Quantizes rows [row, row + count) of a matrix and writes them to their places. */
 static enum status write_rows(struct folder *folder, const struct output *numbers,
                               const struct output *scales, uint64_t row, uint32_t count)
 {
@@ -229,12 +314,14 @@ static enum status write_rows(struct folder *folder, const struct output *number
                          "%s: tensor %s: row %" PRIu64 " has a number that isn't finite, or is "
                          "beyond 2^100: it can't be quantized",
                          folder->model_dir, info.name, row + bad_row);
-    TRY(write_at(folder, folder->data_begin + numbers->offset + row * row_bytes, piece->numbers,
+    TRY(write_at(folder, &folder->weights_file,
+                 folder->data_begin + numbers->offset + row * row_bytes, piece->numbers,
                  count * row_bytes));
-    if (type == WEIGHT_INT4) /* bf16 holds them exactly; the floats aren't needed any more */
+    if (type == WEIGHT_INT4) /* bf16 holds them exactly; the piece's floats are free now */
         weight_convert(FLOAT_F32, piece->scales, count * row_scales, WEIGHT_BF16, piece->floats);
     size_t scale_bytes = row_scales * scales->element_bytes;
-    TRY(write_at(folder, folder->data_begin + scales->offset + row * scale_bytes,
+    TRY(write_at(folder, &folder->weights_file,
+                 folder->data_begin + scales->offset + row * scale_bytes,
                  type == WEIGHT_INT4 ? piece->floats : piece->scales, count * scale_bytes));
     load_progress_add(&folder->progress, (uint64_t)count * columns * float_type_bytes(from),
                       clock_now_us());
@@ -247,11 +334,14 @@ static enum status write_tensors(struct folder *folder)
         const struct output *out = &folder->outputs[i];
         struct tensor_info info = safetensors_at(folder->files, out->source);
         if (out->part == COPIED)
-            TRY(write_at(folder, folder->data_begin + out->offset, info.bytes, info.byte_count));
+            TRY(write_at(folder, &folder->weights_file, folder->data_begin + out->offset,
+                         info.bytes, info.byte_count));
         if (out->part != NUMBERS)
             continue;
         FAILPOINT("quantize.matrix");
-        const struct output *scales = find_output(folder, out->source, SCALES);
+        const struct output *scales = folder->outputs;
+        while (scales->source != out->source || scales->part != SCALES)
+            scales++;
         uint32_t rows = (uint32_t)info.shape[0], columns = (uint32_t)info.shape[1];
         for (uint32_t row = 0, count; row < rows; row += count) {
             count = row_piece_fit(rows - row, columns);
@@ -274,19 +364,85 @@ static enum status write_weights(struct folder *folder)
     return status;
 }
 
-/* --- the whole --- */
+/* --- writing the small files --- */
 
-/* One for each CPU that this process may run on. */
-static uint32_t thread_count(void)
+/* Reads all of a file, NUL-terminated. STATUS_NOT_FOUND: there is none. */
+static enum status read_file(const char *path, struct str *text, struct error *err)
 {
-    cpu_set_t set;
-    uint32_t count = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
-    return count < KERNELS_MAX_THREADS ? count : KERNELS_MAX_THREADS;
+    char bytes[65536];
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return error_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, "%s: %s", path,
+                         strerror(errno));
+    for (size_t got; (got = fread(bytes, 1, sizeof bytes, file)) > 0;)
+        str_append(text, bytes, got);
+    bool failed = ferror(file) != 0;
+    fclose(file);
+    if (failed)
+        return error_set(err, STATUS_IO, "%s: it can't be read", path);
+    if (text->truncated)
+        return error_set(err, STATUS_LIMIT, "%s: more than %zu bytes", path, text->limit);
+    return STATUS_OK;
 }
+
+static enum status copy_small_file(const struct folder *folder, const char *name)
+{
+    char source[PATH_BYTES], target[PATH_BYTES];
+    struct str text;
+    TRY(path_of(folder->model_dir, name, source, folder->err));
+    TRY(path_of(folder->out_dir, name, target, folder->err));
+    str_init(&text, SMALL_FILE_LIMIT);
+    enum status status = read_file(source, &text, folder->err);
+    if (status == STATUS_OK) {
+        FILE *file = fopen(target, "wb");
+        bool done = file && fwrite(text.data, 1, text.length, file) == text.length;
+        if (file && fclose(file) != 0)
+            done = false;
+        if (!done)
+            status = error_set(folder->err, STATUS_IO, "%s: %s", target, strerror(errno));
+    }
+    str_deinit(&text);
+    return status == STATUS_NOT_FOUND ? STATUS_OK : status;
+}
+
+/* Writes the source's config.json with one more member, before its last brace. */
+static enum status write_config(struct folder *folder)
+{
+    char source[PATH_BYTES];
+    struct str text;
+    TRY(path_of(folder->model_dir, "config.json", source, folder->err));
+    str_init(&text, CONFIG_LIMIT);
+    enum status status = read_file(source, &text, folder->err);
+    char *brace = status == STATUS_OK ? strrchr(text.data, '}') : NULL;
+    if (brace) { /* always: the file was parsed */
+        while (brace > text.data && strchr(" \t\r\n", brace[-1]))
+            brace--;
+        struct str whole;
+        str_init(&whole, CONFIG_LIMIT);
+        str_append(&whole, text.data, (size_t)(brace - text.data));
+        str_addf(&whole,
+                 ",\n  \"quantization_config\": {\n    \"quant_method\": \"%s\",\n    \"version\": "
+                 "%d,\n    \"weights\": \"%s\"",
+                 QUANTIZATION_METHOD, QUANTIZATION_VERSION,
+                 weight_type_names[folder->types.layers]);
+        if (folder->types.layers == WEIGHT_INT4)
+            str_addf(&whole, ",\n    \"group_size\": %d", QUANTIZATION_GROUP_SIZE);
+        str_add(&whole, "\n  }\n}\n");
+        status = write_at(folder, &folder->config_file, 0, whole.data, whole.length);
+        str_deinit(&whole);
+    }
+    str_deinit(&text);
+    return status;
+}
+
+/* --- the whole --- */
 
 static enum status check_source(struct folder *folder)
 {
-    const struct kernels_config config = {.f32 = true, .threads = thread_count()};
+    cpu_set_t set;
+    uint32_t cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+    const struct kernels_config config = {
+        .f32 = true, .threads = cpus < KERNELS_MAX_THREADS ? cpus : KERNELS_MAX_THREADS};
     uint64_t bytes;
     TRY(model_config_read(folder->model_dir, &folder->config, folder->err));
     if (folder->config.quantization != MODEL_FLOAT)
@@ -302,9 +458,9 @@ static enum status write_all(struct folder *folder)
 {
     struct model_config written;
     TRY(write_weights(folder));
-    struct quantize_files files = {folder->model_dir, folder->out_dir, folder->types.layers,
-                                   &folder->config_file};
-    TRY(quantize_files_copy(&files, folder->err));
+    for (size_t i = 0; i < SMALL_FILE_COUNT; i++)
+        TRY(copy_small_file(folder, SMALL_FILES[i]));
+    TRY(write_config(folder));
     TRY(end_file(folder, &folder->weights_file));
     FAILPOINT("quantize.named");
     TRY(end_file(folder, &folder->config_file));
@@ -325,13 +481,13 @@ enum status quantize_folder(const char *model_dir, enum model_quantization quant
     if (status == STATUS_OK)
         status = plan_outputs(&folder);
     if (status == STATUS_OK)
-        status = quantize_files_make_target(model_dir, out_dir, err);
-    if (status == STATUS_OK) /* begun first and ended last: its lock is that of the folder */
+        status = make_target(model_dir, out_dir, err);
+    if (status == STATUS_OK) /* begun first and ended last: its lock is the folder's */
         status = begin_file(&folder, "config.json", &folder.config_file);
     if (status == STATUS_OK) {
         status = write_all(&folder);
         if (status != STATUS_OK)
-            quantize_files_remove(model_dir, out_dir);
+            remove_written(model_dir, out_dir);
         whole_file_drop(&folder.weights_file);
         whole_file_drop(&folder.config_file);
     }

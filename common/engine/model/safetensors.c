@@ -4,25 +4,30 @@
 #include "common/base/json/json.h"
 #include "common/base/str.h"
 #include "common/engine/model/safetensors_file.h"
-#include "common/engine/model/tensor_sample.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-#define MAX_FILES   1024
-#define PATH_BYTES  4096
-#define INDEX_NAME  "model.safetensors.index.json"
-#define SINGLE_NAME "model.safetensors"
+#define MAX_FILES    1024
+#define PATH_BYTES   4096
+#define INDEX_NAME   "model.safetensors.index.json"
+#define SINGLE_NAME  "model.safetensors"
+#define WINDOWS      4
+#define WINDOW_BYTES 64
+#define GROUP        64                       /* tensors with samples that are read together */
+#define SAMPLE_BYTES (WINDOWS * WINDOW_BYTES) /* a tensor of at most these bytes is hashed whole */
 
 static const struct json_limits LIMITS = {.max_bytes = 32 << 20, .max_depth = 16};
 
-/* One tensor of any of the files. */
+/* A tensor of any of the files. */
 struct entry {
     const struct tensor *tensor;
     const struct safetensors_file *file;
-    bool found; /* somebody asked for it */
+    bool found; /* it was asked for */
 };
 
 struct safetensors {
@@ -46,7 +51,7 @@ static enum status add_file(struct safetensors *tensors, const char *model_dir, 
     return STATUS_OK;
 }
 
-/* A shard's name is a plain file name: an index can't point outside its folder. */
+/* Only plain file names: an index must not point outside its folder. */
 static bool is_shard_name(const char *name)
 {
     const char *end = strrchr(name, '.');
@@ -64,8 +69,7 @@ static int compare_name(const void *a, const void *b)
     return strcmp(x->tensor->name, y->tensor->name);
 }
 
-/* Equal names in the order of their files, so that the sentence about them is always the same
- * one. */
+/* Sorts equal names by their files, so that the sentence about them is always the same. */
 static int compare_place(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
@@ -106,7 +110,7 @@ static enum status add_shards(struct safetensors *tensors, const char *model_dir
     return STATUS_OK;
 }
 
-/* Makes the table by name; a name may be there once. */
+/* Makes the table by name. Each name may be there once. */
 static enum status index_names(struct safetensors *tensors, const char *path, struct error *err)
 {
     size_t count = 0;
@@ -131,7 +135,7 @@ static enum status index_names(struct safetensors *tensors, const char *path, st
     return STATUS_OK;
 }
 
-/* The index says where each tensor is; the files must agree. */
+/* Checks that each tensor is in the file that the index names. */
 static enum status check_index(const struct safetensors *tensors, const char *index_path,
                                const struct json_value *weight_map, struct error *err)
 {
@@ -248,7 +252,7 @@ static bool float_type_of(const struct tensor *tensor, enum float_type *type)
     return false;
 }
 
-/* The tensor of that name, of which only the dtype hasn't been looked at. */
+/* Finds a tensor by name, of any dtype and shape. */
 static enum status find(struct safetensors *tensors, const char *name, struct entry **found,
                         struct error *err)
 {
@@ -266,7 +270,7 @@ static enum status wrong_dtype(const struct entry *entry, const char *expected, 
                      entry->file->path, entry->tensor->name, expected, entry->tensor->type->name);
 }
 
-/* Its shape is looked at, and it is found. */
+/* Checks the shape, and marks the tensor as found. */
 static enum status view_entry(struct entry *entry, uint64_t rows, uint64_t columns,
                               enum float_type type, struct tensor_view *view, struct error *err)
 {
@@ -333,7 +337,7 @@ enum status safetensors_expect_all_found(const struct safetensors *tensors, stru
         return STATUS_OK;
     return error_set(err, STATUS_UNSUPPORTED,
                      "%s: tensor %.150s: there is no place for it in this model by config.json, "
-                     "nor for %zu others: they are not left out in silence",
+                     "nor for %zu others: tensors are never left out silently",
                      first->file->path, first->tensor->name, count - 1);
 }
 
@@ -371,9 +375,91 @@ struct safetensors_source safetensors_source_at(const struct safetensors *tensor
                                        .header_hash = content_hash(file->bytes, header_bytes)};
 }
 
+/* --- the hash: samples of all tensors --- */
+
+/* Returns the offset of window w of a tensor. */
+static uint64_t window_at(const struct tensor_info *info, uint64_t w)
+{
+    uint64_t last = info->byte_count - WINDOW_BYTES;
+    return info->byte_count <= SAMPLE_BYTES ? w * WINDOW_BYTES : last / (WINDOWS - 1) * w;
+}
+
+static uint64_t window_bytes(const struct tensor_info *info, uint64_t w)
+{
+    uint64_t left = info->byte_count - window_at(info, w);
+    return left < WINDOW_BYTES ? left : WINDOW_BYTES;
+}
+
+static uint64_t window_count(const struct tensor_info *info)
+{
+    uint64_t count = (info->byte_count + WINDOW_BYTES - 1) / WINDOW_BYTES;
+    return count < WINDOWS ? count : WINDOWS;
+}
+
+/* The samples of up to GROUP tensors. */
+struct group {
+    const struct safetensors *tensors;
+    size_t first, count; /* tensors */
+    unsigned char bytes[GROUP][WINDOWS][WINDOW_BYTES];
+    bool held[GROUP][WINDOWS];
+};
+
+/* Reads the samples that are in memory, and asks the disk for all others before waiting for any.
+ * Uses reads: touching a mapped page brings its neighbours along, and for all samples together
+ * that is the whole file. */
+static void read_samples_in_memory(struct group *group)
+{
+    for (size_t i = 0; i < group->count; i++) {
+        struct tensor_info info = safetensors_at(group->tensors, group->first + i);
+        for (uint64_t w = 0; w < window_count(&info); w++) {
+            off_t at = (off_t)(info.file_offset + window_at(&info, w));
+            struct iovec window = {group->bytes[i][w], window_bytes(&info, w)};
+            ssize_t got = preadv2(info.fd, &window, 1, at, RWF_NOWAIT);
+            group->held[i][w] = got == (ssize_t)window.iov_len;
+            if (!group->held[i][w])
+                (void)posix_fadvise(info.fd, at, (off_t)window.iov_len, POSIX_FADV_WILLNEED);
+        }
+    }
+}
+
+/* If a read ends early, the mapping is used, which then fails like every use of that file. */
+static uint64_t hash_window(struct group *group, size_t i, const struct tensor_info *info,
+                            uint64_t w, uint64_t hash)
+{
+    unsigned char *bytes = group->bytes[i][w];
+    uint64_t at = window_at(info, w), count = window_bytes(info, w);
+    if (!group->held[i][w] &&
+        pread(info->fd, bytes, count, (off_t)(info->file_offset + at)) != (ssize_t)count)
+        return hash_bytes(info->bytes + at, count, hash);
+    return hash_bytes(bytes, count, hash);
+}
+
+static uint64_t hash_group(struct group *group, uint64_t hash)
+{
+    for (size_t i = 0; i < group->count; i++) {
+        struct tensor_info info = safetensors_at(group->tensors, group->first + i);
+        hash = hash_bytes(info.name, strlen(info.name) + 1, hash);
+        hash = hash_bytes(info.dtype, strlen(info.dtype) + 1, hash);
+        hash = hash_bytes(info.shape, TENSOR_MAX_RANK * sizeof *info.shape, hash);
+        for (uint64_t w = 0; w < window_count(&info); w++)
+            hash = hash_window(group, i, &info, w, hash);
+    }
+    return hash;
+}
+
 uint64_t safetensors_hash(struct safetensors *tensors)
 {
-    if (!tensors->hash)
-        tensors->hash = tensor_sample_hash(tensors);
-    return tensors->hash;
+    if (tensors->hash)
+        return tensors->hash;
+    struct group group = {.tensors = tensors};
+    uint64_t hash = HASH_SEED;
+    for (; group.first < tensors->entry_count; group.first += GROUP) {
+        group.count = tensors->entry_count - group.first;
+        if (group.count > GROUP)
+            group.count = GROUP;
+        read_samples_in_memory(&group);
+        hash = hash_group(&group, hash);
+    }
+    tensors->hash = hash;
+    return hash;
 }

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define MAX_HEADER_BYTES   (32 << 20)
-#define HEADER_START_BYTES 8 /* u64, little endian: bytes of the JSON header behind it */
+#define HEADER_START_BYTES 8 /* u64, little endian: length of the JSON header that follows */
 
 static const struct json_limits LIMITS = {.max_bytes = MAX_HEADER_BYTES, .max_depth = 16};
 
@@ -22,14 +22,6 @@ static const struct element_type ELEMENT_TYPES[] = {
     {"I16", 2},  {"I32", 4}, {"I64", 8},  {"U8", 1},      {"U16", 2},
     {"U32", 4},  {"U64", 8}, {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1},
 };
-
-const struct element_type *element_type_find(const char *name)
-{
-    for (size_t i = 0; i < sizeof ELEMENT_TYPES / sizeof *ELEMENT_TYPES; i++)
-        if (strcmp(ELEMENT_TYPES[i].name, name) == 0)
-            return &ELEMENT_TYPES[i];
-    return NULL;
-}
 
 static enum status map_file(struct safetensors_file *file, struct error *err)
 {
@@ -66,13 +58,15 @@ static enum status parse_type(const struct json_value *entry, struct tensor *ten
 {
     const char *name;
     TRY(json_get_string(entry, "dtype", &name, NULL, err));
-    tensor->type = element_type_find(name);
-    if (!tensor->type)
-        return error_set(err, STATUS_UNSUPPORTED, "unknown dtype \"%.40s\"", name);
-    return STATUS_OK;
+    for (size_t i = 0; i < sizeof ELEMENT_TYPES / sizeof *ELEMENT_TYPES; i++)
+        if (strcmp(ELEMENT_TYPES[i].name, name) == 0) {
+            tensor->type = &ELEMENT_TYPES[i];
+            return STATUS_OK;
+        }
+    return error_set(err, STATUS_UNSUPPORTED, "unknown dtype \"%.40s\"", name);
 }
 
-/* The shape, and the bytes that it needs. */
+/* Reads the shape, and computes the bytes that it needs. */
 static enum status parse_shape(const struct json_value *entry, struct tensor *tensor,
                                uint64_t *bytes, struct error *err)
 {
@@ -143,7 +137,7 @@ static int compare_begin(const void *a, const void *b)
     return (x->end_bytes > y->end_bytes) - (x->end_bytes < y->end_bytes);
 }
 
-/* Tensors lie behind each other and fill the data: neither overlap nor hole, as the format says. */
+/* Checks that the tensors fill the data without overlap or hole, as the format demands. */
 static enum status check_places(const struct safetensors_file *file, struct error *err)
 {
     const struct tensor *tensors = file->tensors;
@@ -157,14 +151,14 @@ static enum status check_places(const struct safetensors_file *file, struct erro
                              tensors[i].name, begin, tensors[i - 1].name);
         if (begin > end)
             return error_set(err, STATUS_INVALID,
-                             "tensor %.150s starts at byte %llu of the data: nothing fills the "
-                             "bytes from %llu on",
+                             "tensor %.150s starts at byte %llu of the data: the bytes from "
+                             "%llu on belong to no tensor",
                              tensors[i].name, begin, (unsigned long long)end);
         end = tensors[i].end_bytes;
     }
     if (end < file->data_bytes)
         return error_set(err, STATUS_INVALID,
-                         "%llu bytes behind the last tensor, which ends at byte %llu of the data",
+                         "%llu bytes after the last tensor, which ends at byte %llu of the data",
                          (unsigned long long)(file->data_bytes - end), (unsigned long long)end);
     return STATUS_OK;
 }

@@ -1,7 +1,7 @@
 /* One .safetensors file, mapped: 8 bytes with the length of a JSON header, the header, the data.
- * Outside bytes: nothing of a tensor is kept before its type, shape and offsets were checked
- * against each other and against the file's length; tensors of a file fill the data without overlap
- * or hole. What is read from the data stays inside the mapping, whatever the header says.
+ * Outside bytes: a tensor is kept only after its type, shape and offsets were checked against each
+ * other and against the file's length. The tensors of a file fill the data without overlap or hole.
+ * So no read leaves the mapping, whatever the header says.
  *
  * Owner: one thread. Failures: one sentence that starts with the path. */
 #ifndef BATON_ENGINE_MODEL_SAFETENSORS_FILE_H
@@ -23,7 +23,7 @@ struct tensor {
     char *name;
     const struct element_type *type;
     uint32_t rank;
-    uint64_t shape[TENSOR_MAX_RANK]; /* 0 behind the rank */
+    uint64_t shape[TENSOR_MAX_RANK]; /* 0 beyond the rank */
     uint64_t begin_bytes, end_bytes; /* in the data section */
 };
 
@@ -33,7 +33,7 @@ struct safetensors_file {
     int fd;                     /* while it is mapped */
     uint64_t length_bytes;
     int64_t mtime_ns;
-    const unsigned char *data; /* behind the header */
+    const unsigned char *data; /* the bytes after the header */
     uint64_t data_bytes;
     struct tensor *tensors; /* by ascending offset */
     uint32_t tensor_count;
@@ -44,6 +44,5 @@ enum status safetensors_file_open(const char *path, struct safetensors_file *fil
 void safetensors_file_close(struct safetensors_file *file);
 
 const unsigned char *tensor_data(const struct safetensors_file *file, const struct tensor *tensor);
-const struct element_type *element_type_find(const char *name); /* NULL: no type that we know */
 
 #endif

@@ -2,8 +2,7 @@
 
 #include "common/base/rng.h"
 #include "common/base/u32.h"
-#include "common/engine/model/greatest_logit.h"
-#include "common/engine/model/logit_edits.h"
+#include "common/engine/model/logits.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -38,6 +37,7 @@ void sampler_deinit(struct sampler *sampler)
     *sampler = (struct sampler){0};
 }
 
+/* Sets the mass of all ids without their bit to -infinity. */
 static void keep_allowed(struct sampler *sampler, const uint32_t *allowed)
 {
     for (uint32_t first = 0; first < sampler->vocab; first += 32) {
@@ -48,7 +48,7 @@ static void keep_allowed(struct sampler *sampler, const uint32_t *allowed)
     }
 }
 
-/* False if a logit is NaN or +infinity. */
+/* Copies a row. False: a logit is NaN or +infinity. */
 static bool copy_sound(const float *restrict logits, float *restrict mass, uint32_t count)
 {
     int unsound = 0;
@@ -59,15 +59,8 @@ static bool copy_sound(const float *restrict logits, float *restrict mass, uint3
     return !unsound;
 }
 
-/* Whether anything of this row becomes other than the model left it. */
-static bool is_edited(const struct sampler_row *row, const struct sampling *sampling)
-{
-    return sampling->bias_count || logit_edits_penalizes(sampling) || row->ban.counts[0] ||
-           row->ban.counts[1] || row->allowed;
-}
-
-/* mass[] = logits[] as the request has them edited, banned ids at -infinity. False if a logit is
- * NaN or +infinity. */
+/* Fills mass[] with the row's logits, edited as the request asks; banned ids get -infinity.
+ * False: a logit is NaN or +infinity. */
 static bool edit_logits(struct sampler *sampler, const struct sampler_row *row,
                         const struct sampling *sampling)
 {
@@ -86,13 +79,15 @@ static bool edit_logits(struct sampler *sampler, const struct sampler_row *row,
     return sound;
 }
 
-/* What is drawn from, and the first of its greatest: the row itself where nothing edits it, else
- * mass[]. NULL if a logit is NaN or +infinity. */
+/* Returns the logits to draw from, and in *best the first of the greatest: the row itself if
+ * nothing edits it, otherwise mass[]. NULL: a logit is NaN or +infinity. */
 static const float *take_logits(struct sampler *sampler, const struct sampler_row *row,
                                 const struct sampling *sampling, uint32_t *best)
 {
     bool sound = true, edited_sound = true;
-    if (!is_edited(row, sampling)) {
+    bool edited = sampling->bias_count || logit_edits_penalizes(sampling) || row->ban.counts[0] ||
+                  row->ban.counts[1] || row->allowed;
+    if (!edited) {
         *best = greatest_logit(row->logits, sampler->vocab, &sound);
         return sound ? row->logits : NULL;
     }
@@ -101,11 +96,11 @@ static const float *take_logits(struct sampler *sampler, const struct sampler_ro
     return sound ? sampler->mass : NULL;
 }
 
-/* The least key that all filters keep; 0: all. */
+/* Returns the least key that all filters keep; 0: they keep all. */
 static uint64_t bound_of(const struct sampler *sampler, const struct sampler_masses *masses,
                          double total, const struct sampling *sampling)
 {
-    /* The least key of mass min_p; -0 is no such mass, though it equals 0. */
+    /* min_p may be -0, which equals 0: its bits would be a great key. */
     uint64_t bound = sampling->min_p > 0 ? sampler_key(sampling->min_p, UINT32_MAX) : 0;
     if (sampling->top_k || sampling->top_p < 1.0f) {
         uint64_t top =

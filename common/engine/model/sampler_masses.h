@@ -1,10 +1,16 @@
-/* The softmax of a row, unnormalized, and the draw from it. PURE.
+/* The softmax of a row, unnormalized, its filters top_k and top_p, and the draw from it. PURE.
  *
- * What is drawn is defined by sums in fp64 in ascending order of ids, which is one long chain of
- * additions. The same token is found by sums of blocks, which are added side by side: no order of
- * at most n additions of numbers >= 0 is further from their true sum than n * 2^-53 of it, so where
- * the random number is further than that from where a token begins and ends, the chain would say
- * the same; where it is nearer, as of one draw in some ten thousand, the chain is added. */
+ * The definition sums in fp64 in ascending order of ids: one long chain of additions. Sums of
+ * blocks of ids, which are added side by side, find the same token. No order of at most n
+ * additions of numbers >= 0 is further from the true sum than n * 2^-53 of it. So if the random
+ * number is further than that from the borders of the token, the chain would give the same
+ * token. Otherwise, in about one of ten thousand draws, the chain itself is added.
+ *
+ * Nothing is sorted for top_k and top_p. Masses are counted in buckets by the leading bits of
+ * their p (bits of a float > 0 compare like the float). The bucket with the last mass that is
+ * kept is counted again by the next bits, and so on, until its p is known. The definition of
+ * top_p sums in descending order; here the sums of buckets are nearly always near enough.
+ * Otherwise tokens come off a heap one by one. */
 #ifndef BATON_ENGINE_MODEL_SAMPLER_MASSES_H
 #define BATON_ENGINE_MODEL_SAMPLER_MASSES_H
 
@@ -12,9 +18,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#define SAMPLER_BLOCK 256 /* ids */
+#define SAMPLER_BLOCK         256  /* ids */
+#define SAMPLER_BUCKETS       4096 /* by exponent and 5 bits of the mantissa: 32 an octave */
+#define SAMPLER_FINER_BUCKETS 512  /* by the next 9 bits, and by the last 9 */
 
-/* Orders tokens by descending p, then ascending id: bits of a float >= 0 compare like the float. */
+/* A key orders tokens by descending p, then ascending id: bits of a float >= 0 compare like the
+ * float. */
 static inline uint64_t sampler_key(float p, uint32_t id)
 {
     uint32_t bits;
@@ -30,31 +39,43 @@ static inline float sampler_key_mass(uint64_t key)
     return p;
 }
 
-/* How far a sum of `count` masses in one order may be from that in another; twice that, and what a
- * product of it adds. */
+/* Returns how far a sum of `count` masses in one order may be from their sum in another: twice the
+ * bound, and the error of a product with it. */
 static inline double sampler_margin(uint32_t count, double sum)
 {
     return 0x1p-50 * ((double)count + 8) * sum;
 }
 
 struct sampler_masses {
-    float *p; /* [count] by id */
-    double *
-        /* [(count + SAMPLER_BLOCK - 1) / SAMPLER_BLOCK] of blocks of ids, of those that are kept */
-        sums;
+    float *p;     /* [count] by id */
+    double *sums; /* [(count + SAMPLER_BLOCK - 1) / SAMPLER_BLOCK] p of each block, if kept */
     uint32_t count;
 };
 
-/* p[i] = exp((logits[i] - max) / temperature), and its sums; `logits` may be p. Returns their
+/* Fills p[i] = exp((logits[i] - max) / temperature) and the sums; `logits` may be p. Returns the
  * total. */
 double sampler_masses_fill(const struct sampler_masses *masses, const float *logits, float max,
                            float temperature);
 
-/* The sums are those of keys >= bound. Returns their total. */
+struct sampler_bucket {
+    double mass;
+    uint32_t count;
+};
+struct sampler_top {                /* scratch */
+    uint64_t *keys;                 /* [count of masses] */
+    struct sampler_bucket *buckets; /* [SAMPLER_BUCKETS] */
+    struct sampler_bucket *finer;   /* [SAMPLER_FINER_BUCKETS] */
+};
+/* Returns the least key that both filters keep; 0: they keep all. total: the sum of masses->sums,
+ * of all masses. top_k 0: off. top_p in (0, 1], 1: off. */
+uint64_t sampler_top_bound(const struct sampler_top *top, const struct sampler_masses *masses,
+                           double total, uint32_t top_k, float top_p);
+
+/* Makes the sums those of the keys >= bound. Returns their total. */
 double sampler_masses_keep(const struct sampler_masses *masses, uint64_t bound);
 
-/* The token of those with p > 0 and key >= bound, whose sums are there with their total, where the
- * running mass passes unit * the total. */
+/* Returns the token at which the running mass passes unit * total, among those with p > 0 and key
+ * >= bound. The sums and `total` are theirs. */
 uint32_t sampler_masses_pick(const struct sampler_masses *masses, uint64_t bound, double total,
                              double unit);
 

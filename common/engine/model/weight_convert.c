@@ -16,7 +16,7 @@ static float from_bits(uint32_t bits)
     return value;
 }
 
-/* IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10 fraction. Every value is a binary32 one. */
+/* IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10 fraction. binary32 holds every value. */
 static float widen_f16(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 0x1f;
@@ -38,7 +38,7 @@ static uint16_t round_to_bf16(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Element i of a source at any byte. */
+/* Returns element i of a source at any byte. */
 static float value_at(enum float_type type, const unsigned char *source, size_t i)
 {
     uint32_t word;
@@ -57,7 +57,7 @@ void weight_convert(enum float_type type, const void *source, size_t count,
 {
     float *wide = out;
     uint16_t *narrow = out;
-    if (out_type == WEIGHT_F32 && type == FLOAT_BF16) /* what most files hold */
+    if (out_type == WEIGHT_F32 && type == FLOAT_BF16) /* most files hold bf16 */
         for (size_t i = 0; i < count; i++)
             wide[i] = value_at(FLOAT_BF16, source, i);
     else if (out_type == WEIGHT_F32)

@@ -1,16 +1,103 @@
 #include "common/engine/model/weight_loader.h"
 
 #include "common/base/clock.h"
+#include "common/base/rng.h"
+#include "common/base/str.h"
 #include "common/engine/model/load_progress.h"
 #include "common/engine/model/packed_plan.h"
-#include "common/engine/model/random_weights.h"
 #include "common/engine/model/safetensors.h"
-#include "common/engine/model/tensor_pages.h"
 #include "common/engine/model/weight_convert.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define CHUNK_VALUES       65536 /* one thread converts these at a time */
+#define STANDARD_DEVIATION 0.02f /* random weights */
+#define SCALE_NAME_BYTES   160
+
+/* --- a piece: rows of floats to a layer's type --- */
+
+enum status row_piece_init(struct row_piece *out, struct error *err)
+{
+    struct row_piece piece = {.floats = malloc(ROW_PIECE_VALUES * sizeof(float)),
+                              .numbers = malloc(ROW_PIECE_VALUES),
+                              .scales = malloc(ROW_PIECE_VALUES * sizeof(float))};
+    if (!piece.floats || !piece.numbers || !piece.scales) {
+        row_piece_deinit(&piece);
+        return error_set(err, STATUS_LIMIT, "out of memory for a piece of a tensor");
+    }
+    *out = piece;
+    return STATUS_OK;
+}
+
+void row_piece_deinit(struct row_piece *piece)
+{
+    free(piece->floats);
+    free(piece->numbers);
+    free(piece->scales);
+}
+
+uint32_t row_piece_fit(uint32_t rows_left, uint32_t columns)
+{
+    uint32_t most = (uint32_t)(ROW_PIECE_VALUES / columns);
+    return rows_left < most ? rows_left : most;
+}
+
+struct conversion { /* a piece, shared by the compute threads */
+    const struct row_piece *piece;
+    const struct row_source *source;
+    enum weight_type type;
+    atomic_uint bad_row; /* the first that can't be quantized; UINT32_MAX: none */
+};
+
+static void quantize(struct conversion *job, uint32_t first, uint32_t count, const float *floats)
+{
+    uint32_t columns = job->source->columns, bad;
+    uint8_t *numbers = job->piece->numbers + first * weight_row_bytes(job->type, columns);
+    float *scales = job->piece->scales + first * (size_t)weight_row_scales(job->type, columns);
+    if (weight_quantize(job->type, floats, count, columns, numbers, scales, &bad) == STATUS_OK)
+        return;
+    unsigned known = atomic_load(&job->bad_row);
+    while (first + bad < known && !atomic_compare_exchange_weak(&job->bad_row, &known, first + bad))
+        ;
+}
+
+static void convert_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    struct conversion *job = context;
+    const struct row_source *source = job->source;
+    bool quantized = weight_type_is_quantized(job->type);
+    enum weight_type floats = quantized ? WEIGHT_F32 : job->type;
+    size_t before = (size_t)first * source->columns;
+    size_t values = (size_t)(last - first) * source->columns;
+    char *converted = (char *)job->piece->floats + before * weight_row_bytes(floats, 1);
+    const char *bytes = (const char *)source->bytes + before * float_type_bytes(source->type);
+    weight_convert(source->type, bytes, values, floats, converted);
+    if (quantized)
+        quantize(job, first, last - first, (const float *)converted);
+}
+
+enum status row_piece_convert(struct row_piece *piece, struct kernels *kernels,
+                              const struct row_source *source, enum weight_type type,
+                              uint32_t *bad_row)
+{
+    struct conversion job = {piece, source, type, UINT32_MAX};
+    uint32_t rows = CHUNK_VALUES / source->columns;
+    kernels_host_work(kernels, source->row_count, rows ? rows : 1, convert_rows, &job);
+    uint32_t bad = atomic_load(&job.bad_row);
+    if (bad == UINT32_MAX)
+        return STATUS_OK;
+    *bad_row = bad;
+    return STATUS_INVALID;
+}
+
+/* --- buffers and layers --- */
 
 enum status weight_loader_init(struct weight_loader *out, struct kernels *kernels,
                                struct safetensors *files, bool stored, bool dry, struct error *err)
@@ -47,17 +134,6 @@ enum status weight_loader_buffer(struct weight_loader *loader, size_t bytes, str
                : error_set(loader->err, status, "no device memory for %zu bytes of weights", bytes);
 }
 
-static enum status plan_linear(struct weight_loader *loader, const struct linear *linear)
-{
-    enum weight_type type = linear->type;
-    size_t bytes = kernels_linear_bytes(loader->kernels, type, linear->n, linear->k);
-    if (!loader->plan ||
-        packed_plan_add(loader->plan, type, linear->n, linear->k, bytes) == STATUS_OK)
-        return STATUS_OK;
-    return error_set(loader->err, STATUS_LIMIT, "more than %d layers, or 2^42 bytes of weights",
-                     PACKED_MAX_SECTIONS);
-}
-
 enum status weight_loader_linear(struct weight_loader *loader, enum weight_type type, uint32_t n,
                                  uint32_t k, struct linear *linear)
 {
@@ -65,10 +141,15 @@ enum status weight_loader_linear(struct weight_loader *loader, enum weight_type 
         return error_set(loader->err, STATUS_UNSUPPORTED,
                          "a linear layer of %u inputs: at most %d can be quantized", k,
                          WEIGHT_MAX_QUANTIZED_K);
-    loader->planned_bytes += kernels_linear_bytes(loader->kernels, type, n, k);
+    size_t bytes = kernels_linear_bytes(loader->kernels, type, n, k);
+    loader->planned_bytes += bytes;
     *linear = (struct linear){.type = type, .n = n, .k = k};
-    if (loader->dry)
-        return plan_linear(loader, linear);
+    if (loader->dry) {
+        if (!loader->plan || packed_plan_add(loader->plan, type, n, k, bytes) == STATUS_OK)
+            return STATUS_OK;
+        return error_set(loader->err, STATUS_LIMIT, "more than %d layers, or 2^42 bytes of weights",
+                         PACKED_MAX_SECTIONS);
+    }
     size_t offset = loader->plan->sections[loader->planned_layers++].offset;
     enum status status = kernels_linear_adopt(loader->kernels, &loader->memory, offset, linear);
     return status == STATUS_OK
@@ -77,7 +158,9 @@ enum status weight_loader_linear(struct weight_loader *loader, enum weight_type 
                            "the device takes no linear layer of %u x %u weights", n, k);
 }
 
-/* A matrix on its way. */
+/* --- matrices --- */
+
+/* A matrix that is being loaded. */
 struct matrix {
     const char *name;
     const struct tensor_view *floats; /* NULL: random */
@@ -85,24 +168,21 @@ struct matrix {
     struct weight_target target;
 };
 
-static enum status not_taken(struct weight_loader *loader, const char *name, enum status status)
-{
-    return error_set(loader->err, status, "tensor %s: the device did not take it", name);
-}
-
 static enum status put_rows(struct weight_loader *loader, const struct matrix *matrix, uint32_t row,
                             uint32_t rows, const void *values, const float *scales)
 {
     enum status status = kernels_linear_load(loader->kernels, matrix->target.linear,
                                              matrix->target.first_row + row, rows, values, scales);
     if (status == STATUS_OK)
-        status = kernels_sync(loader->kernels); /* the piece is written again */
+        status = kernels_sync(loader->kernels); /* the next rows overwrite the piece */
     const struct linear *linear = matrix->target.linear;
     load_progress_add(loader->progress, linear->packed.bytes / linear->n * rows, clock_now_us());
-    return status == STATUS_OK ? STATUS_OK : not_taken(loader, matrix->name, status);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    return error_set(loader->err, status, "tensor %s: the device did not take it", matrix->name);
 }
 
-/* `count` rows of floats: as the layer's type. */
+/* Loads `count` rows of floats as the layer's type. */
 static enum status put_floats(struct weight_loader *loader, const struct matrix *matrix,
                               uint32_t row, uint32_t count, enum float_type from,
                               const void *source)
@@ -124,12 +204,37 @@ static enum status put_floats(struct weight_loader *loader, const struct matrix 
     return put_rows(loader, matrix, row, count, loader->piece.numbers, loader->piece.scales);
 }
 
-/* Row by row through the pieces. */
+/* Fills the next `count` values in bf16: bell-shaped (the sum of four uniforms), mean 0. */
+static void draw_weights(struct rng *rng, uint16_t *values, size_t count)
+{
+    /* Four uniforms of 16 bits: mean 2 * 65535, standard deviation 65536 * sqrt(4 / 12). */
+    const float scale = STANDARD_DEVIATION / (65536.0f * 0.57735027f);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t draw = rng_next(rng);
+        int32_t sum = (int32_t)((draw & 0xffff) + (draw >> 16 & 0xffff) + (draw >> 32 & 0xffff) +
+                                (draw >> 48));
+        float value = (float)(sum - 2 * 65535) * scale;
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        values[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+}
+
+/* Pages that were read leave this process's memory, not the machine's cache. */
+static void release_pages(const void *bytes, size_t count)
+{
+    const uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = (uintptr_t)bytes / page_bytes * page_bytes;
+    (void)madvise((void *)first, (uintptr_t)bytes + count - first, MADV_DONTNEED);
+}
+
+/* Loads a matrix row by row, through the piece. */
 static enum status put_matrix(struct weight_loader *loader, const struct matrix *matrix)
 {
     const struct tensor_view *view = matrix->floats;
     enum float_type type = view ? view->type : FLOAT_BF16;
-    struct random_weights random = random_weights_of(matrix->name);
+    /* Random values depend on the name alone: a tied lm_head gets the embedding's. */
+    struct rng rng = rng_seeded(hash_bytes(matrix->name, strlen(matrix->name), HASH_SEED));
     for (uint32_t row = 0, count; row < matrix->rows; row += count) {
         count = row_piece_fit(matrix->rows - row, matrix->columns);
         const void *source = loader->drawn;
@@ -137,21 +242,19 @@ static enum status put_matrix(struct weight_loader *loader, const struct matrix 
         if (view)
             source = view->bytes + (size_t)row * matrix->columns * float_type_bytes(type);
         else
-            random_weights_take(&random, loader->drawn, values);
+            draw_weights(&rng, loader->drawn, values);
         TRY(put_floats(loader, matrix, row, count, type, source));
         if (view)
-            tensor_pages_release(source, values * float_type_bytes(type));
+            release_pages(source, values * float_type_bytes(type));
     }
     return STATUS_OK;
 }
 
-/* Numbers and scales as the files have them. */
+/* Numbers and scales as they are in the files. */
 struct stored_matrix {
     struct tensor_view numbers, scales;
     uint32_t row_scales;
 };
-
-#define SCALE_NAME_BYTES 160
 
 static enum status find_stored(struct weight_loader *loader, const char *name,
                                enum weight_type type, uint32_t rows, uint32_t columns,
@@ -185,7 +288,7 @@ static enum status put_stored(struct weight_loader *loader, const struct matrix 
                                  stored->scales.path, matrix->name, row + i / stored->row_scales);
         const unsigned char *numbers = stored->numbers.bytes + row * row_bytes;
         TRY(put_rows(loader, matrix, row, count, numbers, loader->piece.scales));
-        tensor_pages_release(numbers, count * row_bytes);
+        release_pages(numbers, count * row_bytes);
     }
     return STATUS_OK;
 }

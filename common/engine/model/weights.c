@@ -1,29 +1,34 @@
 #include "common/engine/model/weights.h"
 
+#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
+#include "common/engine/model/fixed_math.h"
 #include "common/engine/model/load_progress.h"
-#include "common/engine/model/rope.h"
 #include "common/engine/model/weight_cache.h"
 #include "common/engine/model/weight_convert.h"
 #include "common/engine/model/weight_loader.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define NAME_BYTES          128
+#define MAX_HEAD_DIM        256  /* the limit in config.json */
 #define ROPE_GRAIN          256  /* positions that a thread computes at a time */
-#define ROPE_HASH_POSITIONS 1024 /* fixed: workers of other context limits must agree on the hash */
+#define ROPE_HASH_POSITIONS 1024 /* fixed: the hash must not depend on the context limit */
 
-/* What is being loaded, by `tensors`. */
+/* The model that is loaded, by `tensors`. */
 struct loading {
-    struct weight_loader *tensors;
+    struct kernels *kernels;
+    struct safetensors *files; /* NULL: random weights */
     const struct model_shape *shape;
     struct weight_types types;
     uint32_t positions;
+    struct weight_loader *tensors;
 };
 
 static const char *layer_name(char name[NAME_BYTES], uint32_t layer, const char *part)
@@ -39,7 +44,8 @@ static enum status load_norm(struct loading *loading, const char *name, uint32_t
     return weight_loader_vector(loading->tensors, name, count, 1, 0, norm);
 }
 
-/* Queries, keys and values are one layer: the part `name` ("q_proj") from `first_row` on. */
+/* Queries, keys and values are one layer. Loads `part` ("q_proj") into its rows from first_row
+ * on. */
 static enum status load_qkv_part(struct loading *loading, uint32_t l, const char *part,
                                  uint32_t first_row, uint32_t rows, struct layer_weights *layer)
 {
@@ -100,6 +106,44 @@ static enum status load_ffn(struct loading *loading, uint32_t l, struct layer_we
                                 (struct weight_target){.linear = &layer->down});
 }
 
+/* Llama 3.1: stretches long wavelengths by `factor`, keeps short ones, blends those between. */
+static float scale_frequency(const struct rope_scaling *scaling, float frequency)
+{
+    if (scaling->factor == 1.0)
+        return frequency;
+    float context = (float)scaling->original_context, factor = (float)scaling->factor;
+    float low = (float)scaling->low_freq_factor, high = (float)scaling->high_freq_factor;
+    float wavelength = (float)(2 * M_PI) / frequency;
+    if (wavelength > context / low)
+        return frequency / factor;
+    if (wavelength < context / high)
+        return frequency;
+    float smooth = (context / wavelength - low) / (high - low);
+    return (1 - smooth) * frequency / factor + smooth * frequency;
+}
+
+void rope_rows(const struct model_shape *shape, uint32_t first, uint32_t last, float *table)
+{
+    float frequencies[MAX_HEAD_DIM / 2];
+    uint32_t half = shape->head_dim / 2;
+    ASSERT(shape->head_dim <= MAX_HEAD_DIM);
+    for (uint32_t i = 0; i < half; i++) {
+        float exponent = (float)(2 * i) / (float)shape->head_dim;
+        frequencies[i] = scale_frequency(&shape->rope_scaling,
+                                         1.0f / (float)pow(shape->rope_theta, (double)exponent));
+    }
+    for (uint32_t position = first; position < last; position++) {
+        float *row = table + (uint64_t)position * shape->head_dim;
+        for (uint32_t i = 0; i < half; i++) {
+            float angle = (float)position * frequencies[i];
+            double sine, cosine;
+            sine_cosine((double)angle, &sine, &cosine);
+            row[i] = (float)cosine;
+            row[half + i] = (float)sine;
+        }
+    }
+}
+
 struct rope {
     const struct model_shape *shape;
     float *table;
@@ -119,7 +163,7 @@ static enum status load_rope(struct loading *loading, struct weights *weights)
     size_t bytes = loading->positions * row_bytes;
     TRY(weight_loader_buffer(tensors, bytes, &weights->rope));
     if (tensors->dry) {
-        tensors->planned_bytes += bytes; /* the table's other copy, while it is made */
+        tensors->planned_bytes += bytes; /* a second copy, while the table is made */
         return STATUS_OK;
     }
     uint32_t made =
@@ -139,8 +183,8 @@ static enum status load_rope(struct loading *loading, struct weights *weights)
                                : error_set(tensors->err, status, "rope table: upload failed");
 }
 
-/* A file may hold lm_head although the model ties it to the embedding. Then they must be one:
- * libraries differ in which of two they would take. */
+/* A file may hold lm_head although the model ties it to the embedding. Then the two must be equal:
+ * libraries differ in which of them they would take. */
 static enum status check_tied_head(struct loading *loading, const char *embedding, const char *head)
 {
     const struct model_shape *s = loading->shape;
@@ -180,60 +224,45 @@ static enum status load_all(struct loading *loading, struct weights *weights)
 {
     TRY(load_ends(loading, weights));
     TRY(load_rope(loading, weights));
-    for (uint32_t l = 0; l < weights->layer_count; l++) {
-        TRY(load_attention(loading, l, &weights->layers[l]));
-        TRY(load_ffn(loading, l, &weights->layers[l]));
-    }
-    return kernels_sync(loading->tensors->kernels);
-}
-
-/* Everything that load_all would ask for, without taking it. */
-static enum status look_at_all(struct loading *loading)
-{
-    struct weights none = {0};
-    TRY(load_ends(loading, &none));
-    TRY(load_rope(loading, &none));
     for (uint32_t l = 0; l < loading->shape->layers; l++) {
-        struct layer_weights no_layer = {0};
-        TRY(load_attention(loading, l, &no_layer));
-        TRY(load_ffn(loading, l, &no_layer));
+        struct layer_weights unused = {0}, *layer = weights->layers ? &weights->layers[l] : &unused;
+        TRY(load_attention(loading, l, layer));
+        TRY(load_ffn(loading, l, layer));
     }
-    struct safetensors *files = loading->tensors->files;
-    return files ? safetensors_expect_all_found(files, loading->tensors->err) : STATUS_OK;
+    return STATUS_OK;
 }
 
-enum status weights_check(struct kernels *kernels, const struct model_shape *shape,
-                          struct weight_types types, uint32_t positions, struct safetensors *files,
-                          uint64_t *bytes, struct error *err)
+/* Asks for every tensor, without taking memory. `plan`, unless NULL, gets the linear layers in the
+ * order in which they are loaded. `bytes`: the device memory that they need. */
+static enum status look_at_all(struct loading *loading, struct packed_plan *plan, uint64_t *bytes,
+                               struct error *err)
 {
     struct weight_loader tensors;
-    TRY(weight_loader_init(&tensors, kernels, files, types.stored, true, err));
-    struct loading loading = {&tensors, shape, types, positions};
-    enum status status = look_at_all(&loading);
+    struct weights none = {0};
+    TRY(weight_loader_init(&tensors, loading->kernels, loading->files, loading->types.stored, true,
+                           err));
+    tensors.plan = plan;
+    loading->tensors = &tensors;
+    enum status status = load_all(loading, &none);
+    if (status == STATUS_OK && loading->files)
+        status = safetensors_expect_all_found(loading->files, err);
     if (status == STATUS_OK)
         *bytes = tensors.planned_bytes;
     weight_loader_deinit(&tensors);
     return status;
 }
 
-/* The linear layers in the order in which they are loaded. */
-static enum status plan_layers(struct kernels *kernels, const struct loading *asked,
-                               struct safetensors *files, struct packed_plan *plan,
-                               struct error *err)
+enum status weights_check(struct kernels *kernels, const struct model_shape *shape,
+                          struct weight_types types, uint32_t positions, struct safetensors *files,
+                          uint64_t *bytes, struct error *err)
 {
-    struct weight_loader tensors;
-    TRY(weight_loader_init(&tensors, kernels, files, asked->types.stored, true, err));
-    tensors.plan = plan;
-    struct loading loading = *asked;
-    loading.tensors = &tensors;
-    enum status status = look_at_all(&loading);
-    weight_loader_deinit(&tensors);
-    return status;
+    struct loading loading = {kernels, files, shape, types, positions, NULL};
+    return look_at_all(&loading, NULL, bytes, err);
 }
 
-/* Where the plan's layers will lie: in the file that was mapped, or in memory of our own. The
- * system clears that, page by page, in seconds. */
-static enum status take_memory(struct kernels *kernels, const struct packed_plan *plan,
+/* Takes the memory of the plan's layers: the mapped file, or our own. The system clears our own
+ * page by page, which takes seconds. */
+static enum status take_memory(struct loading *loading, const struct packed_plan *plan,
                                struct weights *weights, struct error *err)
 {
     char *data = weights->packed.data;
@@ -241,48 +270,48 @@ static enum status take_memory(struct kernels *kernels, const struct packed_plan
     struct load_progress progress = load_progress_begin(
         "taking memory for weights", data ? 0 : bytes, progress_line_terminal(), clock_now_us());
     load_progress_announce(&progress);
-    enum status status = data ? kernels_adopt(kernels, data, bytes, &weights->layer_memory)
-                              : kernels_alloc(kernels, bytes, &weights->layer_memory);
+    enum status status = data ? kernels_adopt(loading->kernels, data, bytes, &weights->layer_memory)
+                              : kernels_alloc(loading->kernels, bytes, &weights->layer_memory);
     load_progress_end(&progress);
     return status == STATUS_OK
                ? STATUS_OK
                : error_set(err, status, "no device memory for %" PRIu64 " bytes of weights", bytes);
 }
 
-static enum status load_planned(struct kernels *kernels, const struct loading *asked,
-                                struct safetensors *files, struct packed_plan *plan,
+static enum status load_planned(struct loading *loading, struct packed_plan *plan,
                                 struct weights *weights, struct error *err)
 {
     struct weight_loader tensors;
     bool filled = weights->packed.data;
-    TRY(take_memory(kernels, plan, weights, err));
-    TRY(weight_loader_init(&tensors, kernels, files, asked->types.stored, false, err));
+    TRY(take_memory(loading, plan, weights, err));
+    TRY(weight_loader_init(&tensors, loading->kernels, loading->files, loading->types.stored, false,
+                           err));
     struct load_progress progress = load_progress_begin(
         "loading weights", filled ? 0 : plan->data_bytes, progress_line_terminal(), clock_now_us());
     tensors.plan = plan;
     tensors.memory = weights->layer_memory;
     tensors.filled = filled;
     tensors.progress = &progress;
-    struct loading loading = *asked;
-    loading.tensors = &tensors;
-    enum status status = load_all(&loading, weights);
+    loading->tensors = &tensors;
+    enum status status = load_all(loading, weights);
+    if (status == STATUS_OK)
+        status = kernels_sync(loading->kernels);
     load_progress_end(&progress);
     weight_loader_deinit(&tensors);
     return status;
 }
 
-/* From the cache, or from files and then into the cache. */
-static enum status load_cached(struct kernels *kernels, const struct loading *asked,
-                               struct safetensors *files, const char *cache_path,
+/* Loads from the cache, or from files and then fills the cache. */
+static enum status load_cached(struct loading *loading, const char *cache_path,
                                struct packed_plan *plan, struct weights *weights, struct error *err)
 {
-    struct packed_identity identity = weight_cache_identity(kernels, files);
+    struct packed_identity identity = weight_cache_identity(loading->kernels, loading->files);
     struct packed_header header = packed_plan_header(plan, &identity);
     struct load_progress progress = load_progress_begin("reading weights", plan->data_bytes,
                                                         progress_line_terminal(), clock_now_us());
-    bool hit = weight_cache_map(cache_path, &header, kernels, &progress, &weights->packed);
+    bool hit = weight_cache_map(cache_path, &header, loading->kernels, &progress, &weights->packed);
     load_progress_end(&progress);
-    TRY(load_planned(kernels, asked, files, plan, weights, err));
+    TRY(load_planned(loading, plan, weights, err));
     if (hit)
         return STATUS_OK;
     progress = load_progress_begin("keeping packed weights", plan->data_bytes,
@@ -291,43 +320,43 @@ static enum status load_cached(struct kernels *kernels, const struct loading *as
     return STATUS_OK;
 }
 
-static enum status load_from(struct kernels *kernels, const struct loading *asked,
-                             struct safetensors *files, const char *cache_path,
-                             struct weights *weights, struct error *err)
+/* Returns the values of all tensors. */
+static uint64_t count_values(const struct model_shape *s)
 {
-    struct packed_plan plan = {0};
-    bool cached = files && *cache_path && kernels_info(kernels).device_is_host;
-    uint64_t started_us = clock_now_us();
-    enum status status = plan_layers(kernels, asked, files, &plan, err);
-    if (status == STATUS_OK)
-        status = cached ? load_cached(kernels, asked, files, cache_path, &plan, weights, err)
-                        : load_planned(kernels, asked, files, &plan, weights, err);
-    packed_plan_deinit(&plan);
-    if (status != STATUS_OK)
-        return status;
-    log_info("weights", "msg=\"loaded\" values=%" PRIu64 " source=%s took_ms=%" PRIu64,
-             weights_count(asked->shape),
-             weights->packed.data ? "kept"
-             : files              ? "files"
-                                  : "random",
-             (clock_now_us() - started_us) / 1000);
-    return STATUS_OK;
+    uint64_t d = s->hidden, query_rows = (uint64_t)s->heads * s->head_dim;
+    uint64_t key_rows = (uint64_t)s->kv_heads * s->head_dim;
+    uint64_t layer = 2 * d + (query_rows + 2 * key_rows) * d + d * query_rows + 3 * d * s->ffn;
+    layer += (s->qkv_bias ? query_rows + 2 * key_rows : 0) + (s->qk_norm ? 2 * s->head_dim : 0);
+    return s->layers * layer + (s->tied_embeddings ? 1 : 2) * s->vocab * d + d;
 }
 
 enum status weights_load(struct kernels *kernels, const struct model_shape *shape,
                          struct weight_types types, uint32_t positions, struct safetensors *files,
                          const char *cache_path, struct weights *out, struct error *err)
 {
-    struct loading asked = {NULL, shape, types, positions};
+    struct loading loading = {kernels, files, shape, types, positions, NULL};
+    struct packed_plan plan = {0};
     struct weights weights = {.layers = calloc(shape->layers, sizeof *weights.layers),
                               .layer_count = shape->layers};
     if (!weights.layers)
         return error_set(err, STATUS_LIMIT, "out of memory for %u layers", shape->layers);
-    enum status status = load_from(kernels, &asked, files, cache_path, &weights, err);
+    bool cached = files && *cache_path && kernels_info(kernels).device_is_host;
+    uint64_t started_us = clock_now_us(), bytes;
+    enum status status = look_at_all(&loading, &plan, &bytes, err);
+    if (status == STATUS_OK)
+        status = cached ? load_cached(&loading, cache_path, &plan, &weights, err)
+                        : load_planned(&loading, &plan, &weights, err);
+    packed_plan_deinit(&plan);
     if (status != STATUS_OK) {
         weights_unload(kernels, &weights);
         return status;
     }
+    log_info("weights", "msg=\"loaded\" values=%" PRIu64 " source=%s took_ms=%" PRIu64,
+             count_values(shape),
+             weights.packed.data ? "kept"
+             : files             ? "files"
+                                 : "random",
+             (clock_now_us() - started_us) / 1000);
     *out = weights;
     return STATUS_OK;
 }
@@ -391,13 +420,4 @@ uint64_t weights_measure_read(struct kernels *kernels, const struct weights *w)
               kernels_measure_read(kernels, &layer->down.packed);
     }
     return ns;
-}
-
-uint64_t weights_count(const struct model_shape *s)
-{
-    uint64_t d = s->hidden, query_rows = (uint64_t)s->heads * s->head_dim;
-    uint64_t key_rows = (uint64_t)s->kv_heads * s->head_dim;
-    uint64_t layer = 2 * d + (query_rows + 2 * key_rows) * d + d * query_rows + 3 * d * s->ffn;
-    layer += (s->qkv_bias ? query_rows + 2 * key_rows : 0) + (s->qk_norm ? 2 * s->head_dim : 0);
-    return s->layers * layer + (s->tied_embeddings ? 1 : 2) * s->vocab * d + d;
 }

@@ -17,8 +17,8 @@ static enum status refused(struct error *err, const char *what)
     return error_set(err, STATUS_IO, "%s: %s", what, strerror(errno));
 }
 
-/* Ours alone, and still what is under that name: its former writer may have renamed it since we
- * opened it. */
+/* Locks the file for us alone, and checks that it still has its name: its former writer may have
+ * renamed it since we opened it. */
 static enum status lock(const struct whole_file *file, struct error *err)
 {
     struct stat open_file, named;
@@ -28,7 +28,7 @@ static enum status lock(const struct whole_file *file, struct error *err)
     if (locked && fstat(file->fd, &open_file) == 0 && stat(file->temporary, &named) == 0 &&
         open_file.st_ino == named.st_ino && open_file.st_dev == named.st_dev)
         return STATUS_OK;
-    return error_set(err, STATUS_UNAVAILABLE, "another process writes it just now");
+    return error_set(err, STATUS_UNAVAILABLE, "another process is writing it");
 }
 
 static void sync_folder(const char *path)
@@ -38,7 +38,7 @@ static void sync_folder(const char *path)
     int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return;
-    (void)fsync(fd); /* at worst the name is lost with the power, and the file made again */
+    (void)fsync(fd); /* at worst a power cut loses the name, and the file is made again */
     close(fd);
 }
 
@@ -53,7 +53,7 @@ enum status whole_file_begin(struct whole_file *file, const char *path, struct e
     if (file->fd < 0)
         return error_set(err, STATUS_IO, "%s", strerror(errno));
     enum status status = lock(file, err);
-    if (status == STATUS_OK && ftruncate(file->fd, 0) != 0) /* what an earlier one left */
+    if (status == STATUS_OK && ftruncate(file->fd, 0) != 0) /* an earlier writer's bytes */
         status = refused(err, "it can't be written");
     if (status != STATUS_OK) {
         close(file->fd);
@@ -85,7 +85,7 @@ enum status whole_file_end(struct whole_file *file, struct error *err)
 {
     ASSERT(file->fd >= 0);
     if (fsync(file->fd) != 0 || rename(file->temporary, file->path) != 0) {
-        enum status status = refused(err, "it can't be put in its place");
+        enum status status = refused(err, "it can't be renamed");
         whole_file_drop(file);
         return status;
     }

@@ -204,7 +204,7 @@ void preemption_mark_stalled(struct scheduler *s, bool mark)
 
 /* ---------------------------------------------------------------- room for a higher class */
 
-void preemption_for_class(struct scheduler *s)
+void preemption_for_waiting(struct scheduler *s)
 {
     const struct sequence *waiting = s->blocked;
     if (!waiting)

@@ -248,8 +248,9 @@ static void choose_rows(struct scheduler *s)
         batch_plan(&s->limits, s->policy, &s->cost, s->by_arrival, s->count, s->scratch, s->parts);
 }
 
-/* Each part has blocks that no other sequence reads: a write there would be a wrong token. */
-static void check_and_stamp_parts(struct scheduler *s)
+/* The parts run now. Checks that each writes only into blocks that no other sequence reads:
+ * otherwise there would be a wrong token. */
+static void start_rows(struct scheduler *s)
 {
     for (uint32_t part = 0; part < s->plan.part_count; part++) {
         struct sequence *sequence = s->parts[part].sequence;
@@ -270,15 +271,15 @@ const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
     preemption_begin_plan(s);
     promote_starved(s);
     choose_rows(s);
-    if (!preemption_find_blocks(s)) {
+    if (!preemption_find_blocks(s)) { /* some have none: choose again without them */
         preemption_mark_stalled(s, true);
         choose_rows(s);
         preemption_mark_stalled(s, false);
     }
     if (s->config.grow)
-        preemption_for_class(s);
+        preemption_for_waiting(s);
     preemption_end_plan(s);
-    check_and_stamp_parts(s);
+    start_rows(s);
     return &s->plan;
 }
 

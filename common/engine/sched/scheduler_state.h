@@ -116,7 +116,7 @@ bool preemption_find_blocks(struct scheduler *s);
 void preemption_mark_stalled(struct scheduler *s, bool mark);
 /* Preempts lower classes for the first sequence that waits, if that makes enough room. It gets the
  * blocks at the next scheduler_reserve, after they were swapped out. */
-void preemption_for_class(struct scheduler *s);
+void preemption_for_waiting(struct scheduler *s);
 /* Ends a plan: puts its moves into s->plan. Blocks that it swaps in have content from now on. */
 void preemption_end_plan(struct scheduler *s);
 /* The sequence ends: its moves don't happen, its slots are free. */

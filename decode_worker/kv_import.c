@@ -22,7 +22,7 @@
 struct prefill_peer {
     uint64_t id; /* 0: an empty place; an id is never used twice */
     char address[128], name[64];
-    struct rpc_channel *channel; /* the latest dialling's */
+    struct rpc_channel *channel; /* made by the latest dialling */
     struct stream *stream;       /* the one that counts; NULL: none */
     struct kv_peer *pairing;     /* NULL: none */
     unsigned char transport_address[KV_TRANSPORT_MAX_ADDRESS_BYTES]; /* from the Welcome */

@@ -264,7 +264,7 @@ static void on_step_event(void *context, const struct step_event *event)
         break;
     case STEP_REMOVED:
     case STEP_PROMPT_LOGPROBS:
-    case STEP_CACHE: break; /* worker.c handles these */
+    case STEP_CACHE: break; /* worker.c handles the last two */
     }
 }
 

@@ -68,8 +68,8 @@ static void message_drop(struct transfer_message *base)
 static void end_deliver(struct transfer_message *base)
 {
     struct stream_end *end = (struct stream_end *)base;
-    struct rpc_end told = {end->code, end->reason, end->text, end->refused};
-    end->stream->service.kind->ended(end->stream, &told);
+    struct rpc_end ended = {end->code, end->reason, end->text, end->refused};
+    end->stream->service.kind->ended(end->stream, &ended);
     stream_destroy(end->stream);
     free(end);
 }

@@ -25,7 +25,7 @@ static_assert(KV_LIFE_MAX_WATCHED + 1 == FUTEX_WAITV_MAX, "the kernel's limit");
  * entry. */
 static_assert(sizeof(struct kv_life_word) == sizeof(struct robust_list), "one word an entry");
 
-enum watch_state { WATCH_FREE, WATCH_ALIVE, WATCH_DIED, WATCH_TOLD };
+enum watch_state { WATCH_FREE, WATCH_ALIVE, WATCH_DIED, WATCH_REPORTED };
 
 struct watch {
     enum watch_state state;
@@ -171,7 +171,7 @@ void *kv_life_next_death(struct kv_life *life)
     pthread_mutex_lock(&life->lock);
     for (int i = 0; i < KV_LIFE_MAX_WATCHED && !peer; i++)
         if (life->watches[i].state == WATCH_DIED) {
-            life->watches[i].state = WATCH_TOLD;
+            life->watches[i].state = WATCH_REPORTED;
             peer = life->watches[i].peer;
         }
     eventfd_t ignored;

@@ -1,4 +1,4 @@
-/* Internal to this folder: tells processes that share a pool of each other's death.
+/* Internal to this folder: reports the deaths of processes that share a pool.
  *
  * The kernel closes a dead process's sockets only after it has taken its memory apart, which takes
  * a second for a pool of 16 GiB. Before that it walks the robust futexes of each thread: it writes

@@ -391,22 +391,22 @@ static enum status set_address(const struct kv_transport_config *config, const s
         return error_set(err, STATUS_INVALID,
                          "the KV lane would listen on every address: give the one that readers "
                          "get, or one to listen on");
-    struct tcp_at told;
+    struct tcp_at advertised;
     uint16_t port = address->port;
-    TRY(tcp_at_resolve(config->advertise, at, &told, err));
-    tcp_at_to_address(&told, address);
+    TRY(tcp_at_resolve(config->advertise, at, &advertised, err));
+    tcp_at_to_address(&advertised, address);
     address->port = port;
     return STATUS_OK;
 }
 
 static void log_listening(const struct tcp_at *at, const struct kv_address *address)
 {
-    struct tcp_at told;
+    struct tcp_at advertised;
     char name[TCP_NAME_BYTES], seen[TCP_NAME_BYTES];
     tcp_at_name(at, name);
-    if (!tcp_at_from_address(address, &told))
+    if (!tcp_at_from_address(address, &advertised))
         return;
-    tcp_at_name(&told, seen);
+    tcp_at_name(&advertised, seen);
     if (tcp_at_is_loopback(at))
         log_info("transport", "msg=\"the KV lane listens\" address=%s", name);
     else

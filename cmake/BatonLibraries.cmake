@@ -14,7 +14,7 @@ check_symbol_exists(XXH3_64bits_dispatch xxh_x86dispatch.h XXHASH_DISPATCHES)
 unset(CMAKE_REQUIRED_LIBRARIES)
 pkg_check_modules(LIBEVENT REQUIRED IMPORTED_TARGET libevent_core)
 pkg_check_modules(OPENSSL REQUIRED IMPORTED_TARGET openssl)
-pkg_check_modules(LIBCURL REQUIRED IMPORTED_TARGET libcurl)
+pkg_check_modules(LIBCURL REQUIRED IMPORTED_TARGET libcurl>=7.87) # CURLOPT_QUICK_EXIT
 pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 find_program(PROTOC protoc REQUIRED)

@@ -113,8 +113,8 @@ struct route_choice route_handle(const struct route_worker *workers, size_t coun
 
 /* Returns the most tokens, prompt and answer, that the request may have on a ready decode worker,
  * even if that worker is full. The worker must hold total_tokens and match the holder of `handle`.
- * If `handle` is NULL, it must match a prefill worker that holds the prompt; a decode worker with
- * absent prefill workers counts only if there are no others. 0: no such worker. */
+ * If `handle` is NULL, it must match a prefill worker that holds the prompt, unless it computes the
+ * prompt itself. If the matching prefill workers of all are away, these count too. 0: no worker. */
 uint64_t route_room(const struct route_worker *workers, size_t count,
                     const struct route_request *request, const struct route_handle *handle);
 

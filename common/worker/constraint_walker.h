@@ -1,5 +1,5 @@
 /* A thread beside the steps that continues walks over the vocabulary for which no step has the time
- * (constraint_walk.h). Walks take turns of a few nodes, so a long one doesn't hold up short ones.
+ * (constraint_masks.h). Walks take turns of a few nodes, so a long one doesn't hold up short ones.
  *
  * A task, its walk and its bits belong to the walker from constraint_walker_post on, until _take or
  * _take_back returns them. The queue is under a lock, which is held only to link a task.
@@ -10,7 +10,7 @@
 #ifndef BATON_WORKER_CONSTRAINT_WALKER_H
 #define BATON_WORKER_CONSTRAINT_WALKER_H
 
-#include "common/language/constrain/constraint_walk.h"
+#include "common/language/constrain/constraint_masks.h"
 
 #include <sys/queue.h>
 

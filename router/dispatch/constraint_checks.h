@@ -1,6 +1,6 @@
 /* Finds out which constraints can be kept. Each is compiled on a thread of its own, one at a
  * time: no door and no other request waits for it, and its time is bounded
- * (common/language/constrain/compile_steps.h). The verdict is remembered, so that many requests
+ * (common/language/constrain/compiling.h). The verdict is remembered, so that many requests
  * with one constraint cost one compilation: a fine one by its hash, a refused one with its text
  * and sentence.
  *

@@ -18,7 +18,7 @@
  * are generated so often (default 1), every round in the same steps with the same tokens
  * (walk_order.h), and the least of each step over the rounds is printed beside all of them. WIDTH:
  * only steps of so many answers (default: 1, 16 and 64). Nothing is left out. */
-#include "common/language/constrain/compile_steps.h"
+#include "common/language/constrain/compiling.h"
 #include "tests/bench/constraint_answers.h"
 #include "tests/bench/times.h"
 #include "tests/constrain/adversarial.h"

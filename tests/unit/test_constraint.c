@@ -2,10 +2,9 @@
  * what is refused, with which sentence. */
 #include "common/base/str.h"
 #include "common/language/constrain/automaton.h"
-#include "common/language/constrain/compile_steps.h"
+#include "common/language/constrain/compiling.h"
 #include "common/language/constrain/constraint.h"
 #include "common/language/constrain/text_automaton.h"
-#include "common/language/constrain/tool_calls.h"
 #include "tests/constrain/adversarial.h"
 #include "tests/unit/constraint_rows.h"
 

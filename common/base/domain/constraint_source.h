@@ -11,7 +11,7 @@ enum constraint_kind {                         /* the numbers are those of worke
                        CONSTRAINT_JSON_SCHEMA, /* the schema, as JSON (schema.h) */
                        CONSTRAINT_REGEX,       /* takes the whole answer (expression.h) */
                        CONSTRAINT_CHOICE, /* a JSON array of strings, of which the answer is one */
-                       CONSTRAINT_TOOL_CALLS, /* JSON: common/language/constrain/tool_calls.h */
+                       CONSTRAINT_TOOL_CALLS, /* JSON: common/language/constrain/constraint.h */
 };
 #define CONSTRAINT_KINDS 5
 extern const char *const constraint_kind_names[CONSTRAINT_KINDS]; /* as gRPC calls them */

@@ -1,12 +1,13 @@
-/* A grammar made deterministic: tables of states over classes of bytes, and a stack of states, a
- * frame for each rule that is under way. A state may stand for several rules at once (a unit:
- * alternatives that a schema leaves open): all of them start together and end together, and the
- * label of the end says which of them took the text. So one stack is enough, whatever is ambiguous,
- * and a step is a few table look-ups.
+/* A deterministic automaton over bytes, made of a grammar: a table of states and classes of bytes,
+ * and a stack with one frame for each rule that is under way.
  *
- * Built once (automaton_build), immutable afterwards and shared by threads. Wherever a walk is, it
- * can get to the end: dead ends are trimmed, and a call for which the stack would become too deep
- * isn't taken. */
+ * A state may stand for several rules at once, which are called a unit: alternatives that a schema
+ * leaves open. They start together and end together, and the label of the end names the rules that
+ * took the text. So one stack is enough even for ambiguous grammars, and a step is a few table
+ * look-ups.
+ *
+ * automaton_build makes it; it is immutable afterwards and shared by threads. A walk can always get
+ * to the end: dead ends are trimmed, and a call that would make the stack too deep isn't taken. */
 #ifndef BATON_LANGUAGE_CONSTRAIN_AUTOMATON_H
 #define BATON_LANGUAGE_CONSTRAIN_AUTOMATON_H
 
@@ -16,33 +17,71 @@
 #define AUTOMATON_NONE       UINT16_MAX
 #define AUTOMATON_NO_LABEL   UINT8_MAX
 #define AUTOMATON_MAX_STATES 32768
-#define AUTOMATON_MAX_CELLS  (8u << 20) /* of the table: states times classes of bytes */
-#define AUTOMATON_MAX_LABELS 64         /* of a unit */
-#define AUTOMATON_MAX_RULES  64         /* of a unit: alternatives that are open at once */
-#define AUTOMATON_MAX_ITEMS  (4u << 20) /* of all states: places in the grammar */
+#define AUTOMATON_MAX_CELLS  (8u << 20) /* cells of the table: states times classes of bytes */
+#define AUTOMATON_MAX_LABELS 64         /* labels of a unit */
+#define AUTOMATON_MAX_RULES  64         /* rules of a unit: alternatives that are open at once */
+#define AUTOMATON_MAX_ITEMS  (4u << 20) /* places in the grammar, of all states together */
 #define AUTOMATON_MAX_DEPTH  66         /* frames: a document 64 deep, a value, a character */
-/* Counts of characters from here on are all the same (`plain_all`, `plain_most`). */
+/* Frames of a pool: a whole stack, and one for each of 256 bytes. */
+#define AUTOMATON_POOL_FRAMES (AUTOMATON_MAX_DEPTH + 256)
+/* `plain_all` and `plain_most` count characters up to here. */
 #define AUTOMATON_PLAIN_MANY 33
+
+/* Plain characters are all except control characters, the quote and the backslash. Most tokens
+ * spell nothing else, so a walk over tokens is saved where a state takes any of them. Groups
+ * (plain_group) tell apart the plain characters that a state takes. */
+static inline bool plain_byte(uint8_t byte)
+{
+    return byte >= 0x20 && byte != '"' && byte != '\\';
+}
+
+#define PLAIN_GROUPS      ((1ull << 63) - 1)
+#define PLAIN_GROUP_LONG  62 /* characters of several bytes */
+#define PLAIN_GROUP_OTHER 61
+
+/* Returns 0..62: each letter has a group of its own, some other characters too; the rest share
+ * PLAIN_GROUP_OTHER. */
+static inline unsigned plain_group(uint8_t byte)
+{
+    if (byte >= 'a' && byte <= 'z')
+        return byte - 'a';
+    if (byte >= 'A' && byte <= 'Z')
+        return 26 + byte - 'A';
+    if (byte >= '0' && byte <= '9')
+        return 52;
+    if (byte >= 0x80)
+        return PLAIN_GROUP_LONG;
+    switch (byte) {
+    case ' ': return 53;
+    case '-': return 54;
+    case '_': return 55;
+    case '.': return 56;
+    case ',': return 57;
+    case ':': return 58;
+    case '/': return 59;
+    case '@': return 60;
+    default: return PLAIN_GROUP_OTHER;
+    }
+}
 
 struct automaton_state {
     uint16_t call;     /* start of the unit that may be called here; AUTOMATON_NONE */
-    uint8_t label;     /* of what may end here; AUTOMATON_NO_LABEL */
+    uint8_t label;     /* label of the unit if it may end here; AUTOMATON_NO_LABEL */
     uint8_t need;      /* frames above this one that are enough to get to the end */
     uint8_t call_need; /* the same, if the call is taken */
     bool final;        /* may end and can't go on */
-    /* Plain characters (no control, quote, backslash), in groups (plain_group): any character of
-     * these may come, and behind it others of them, plain_all in all, or any number
-     * (plain_endless). */
+    /* Any character of the groups `plain_groups` may come, and more of these characters may follow:
+     * `plain_all` in all, or any number if `plain_endless`. */
     uint8_t plain_all; /* 0..AUTOMATON_PLAIN_MANY */
     bool plain_endless;
-    uint8_t plain_most; /* no more plain characters than so many may come, whichever they are */
+    uint8_t plain_most; /* at most so many plain characters may come, of any groups */
     uint64_t plain_groups;
-    uint64_t plain_maybe; /* groups of which some character may come */
-    /* Any plain characters may come, so many at least (0: not any); and groups of which alone no
-     * more than those may come: all but those that a pattern still waits for. */
+    uint64_t plain_maybe; /* groups with at least one character that may come */
+    /* At least `plain_sure` plain characters of any groups may come (0: unknown). With characters
+     * of `plain_dull` alone no more than these may come: a pattern waits for another character. */
     uint8_t plain_sure;
     uint64_t plain_dull;
-    uint32_t returns; /* in return_to, where call is: a state for each label of the unit */
+    uint32_t returns; /* if call is set: index in return_to, with a state for each label */
 };
 
 struct automaton {
@@ -52,29 +91,47 @@ struct automaton {
     size_t state_count, return_count;
     uint32_t class_count;
     uint32_t max_depth; /* frames below the top */
-    uint32_t most_need; /* of all states from which the end is near enough */
+    uint32_t most_need; /* largest `need` of the states that can get to the end */
     uint16_t start;
     uint8_t class_of[256];
 };
 
-/* `root` must take some text (grammar_trim). `max_depth` 1..AUTOMATON_MAX_DEPTH. STATUS_LIMIT where
- * it needs more than the limits above; then *note is that of the rule with the most states. */
+/* Builds the automaton of the rule `root`, which must take some text (grammar_trim). `max_depth`:
+ * 1..AUTOMATON_MAX_DEPTH. STATUS_LIMIT: more states, labels, places or steps than the limits allow;
+ * *note is then the note of the rule with the most states. */
 enum status automaton_build(const struct grammar *grammar, uint32_t root, uint32_t max_depth,
                             struct automaton *automaton, uint32_t *note,
                             struct error *err) WARN_UNUSED;
+/* Sets the plain_* fields of each state; all other fields must be set. Returns false if that takes
+ * too many steps. For automaton_build only. */
+bool automaton_find_plain(struct automaton *automaton, struct compile_steps *steps) WARN_UNUSED;
 void automaton_deinit(struct automaton *automaton); /* all zeros are fine */
 size_t automaton_bytes(const struct automaton *automaton);
 
-/* Where a walk is: the top of its stack; the frames below are in a pool that the walk's branches
- * share. */
+/* A walk stands on a stack of states. The cursor has the top; the frames below it are in a pool,
+ * which the branches of a walk share. */
 struct automaton_frame {
-    uint16_t state, below; /* below: in the pool; AUTOMATON_NONE */
+    uint16_t state, below; /* below: index in the pool; AUTOMATON_NONE */
 };
 struct automaton_cursor {
     uint16_t top, below;
     uint16_t depth; /* frames below the top */
-    uint16_t used;  /* of the pool: a step takes one at most, and later branches write over it */
+    uint16_t used;  /* frames of the pool; a step takes one at most, later branches overwrite it */
 };
+
+/* Returns a cursor on a stack: states[depth] is the top. Overwrites the pool. */
+static inline struct automaton_cursor
+automaton_open(const uint16_t *states, uint16_t depth,
+               struct automaton_frame pool[AUTOMATON_POOL_FRAMES])
+{
+    struct automaton_cursor cursor = {
+        .top = states[depth], .below = AUTOMATON_NONE, .depth = depth, .used = depth};
+    for (uint16_t i = 0; i < depth; i++) {
+        pool[i] = (struct automaton_frame){states[i], cursor.below};
+        cursor.below = i;
+    }
+    return cursor;
+}
 
 static inline void automaton_pop(const struct automaton *automaton,
                                  const struct automaton_frame *pool, struct automaton_cursor *at)
@@ -86,8 +143,8 @@ static inline void automaton_pop(const struct automaton *automaton,
     at->depth--;
 }
 
-/* Takes a byte. False where it isn't allowed; then *cursor is unchanged. pool[cursor->used] must be
- * there. */
+/* Takes a byte. Returns false if the byte isn't allowed; *cursor is then unchanged. The pool must
+ * have room for pool[cursor->used]. */
 static inline bool automaton_step(const struct automaton *automaton, struct automaton_frame *pool,
                                   struct automaton_cursor *cursor, uint8_t byte)
 {
@@ -122,7 +179,7 @@ static inline bool automaton_step(const struct automaton *automaton, struct auto
     return true;
 }
 
-/* Whether the text may end here. */
+/* Returns whether the text may end here. */
 static inline bool automaton_accepts(const struct automaton *automaton,
                                      const struct automaton_frame *pool, struct automaton_cursor at)
 {

@@ -1,13 +1,9 @@
-#include "common/language/constrain/automaton_plain.h"
+/* Finds the plain characters that each state of an automaton takes: the plain_* fields. */
+#include "common/language/constrain/automaton.h"
 
-#include "common/base/assert.h"
+#define MAX_PLACES 16 /* states that a character may lead to; with more, no groups are set */
 
-#include <stdlib.h>
-#include <string.h>
-
-#define MAX_PLACES 16 /* where a character may lead; with more, nothing is said of the state */
-
-/* A few states, each once. */
+/* A few states without repeats. */
 struct places {
     uint16_t state[MAX_PLACES];
     uint32_t count;
@@ -25,7 +21,7 @@ static void add_place(struct places *places, uint16_t state)
         places->state[places->count++] = state;
 }
 
-/* The well-formed sequences of two bytes and more (Unicode 15, table 3-7). */
+/* Well-formed sequences of two bytes and more (Unicode 15, table 3-7). */
 static const struct sequence {
     uint8_t count, low[4], high[4];
 } sequences[] = {
@@ -39,8 +35,8 @@ static const struct sequence {
     {4, {0xf4, 0x80, 0x80, 0x80}, {0xf4, 0x8f, 0xbf, 0xbf}},
 };
 
-/* Where the bytes low..high lead from these states. False where one of them isn't allowed
- * everywhere; *some where one is. */
+/* Adds to `to` the states that the bytes low..high lead to. Returns false if some byte isn't
+ * allowed in some state. Sets *some if a byte is allowed anywhere. */
 static bool take_bytes(const struct automaton *automaton, const struct places *from, uint8_t low,
                        uint8_t high, struct places *to, bool *some)
 {
@@ -60,7 +56,8 @@ static bool take_bytes(const struct automaton *automaton, const struct places *f
     return all;
 }
 
-/* The states in which a character of several bytes may end, in the unit that starts here. */
+/* States in which a character of several bytes may end, in the unit that starts at `start`. `all`:
+ * every such character is taken; `some`: at least one byte is. */
 struct characters {
     bool all, some;
     struct places ends;
@@ -94,7 +91,8 @@ static struct characters characters_from(const struct automaton *automaton, uint
     return out;
 }
 
-/* Characters of several bytes, which are always called: what they lead to, from `state`. */
+/* Adds the states that characters of several bytes lead to from `state`. Such characters are always
+ * called. */
 static void add_called(const struct automaton *automaton, const struct automaton_state *state,
                        const struct characters *characters, struct places *places)
 {
@@ -105,12 +103,12 @@ static void add_called(const struct automaton *automaton, const struct automaton
     }
 }
 
-/* Where one character of the groups leads; a group is in only if each of its characters leads
- * somewhere. */
+/* One plain character from a state. A group is in `groups` only if each of its characters leads
+ * somewhere; `places` are the states that these characters lead to. */
 struct plain_step {
     uint64_t groups;
     struct places places;
-    bool some; /* at least one character leads somewhere, of any group */
+    bool some; /* at least one character of any group leads somewhere */
 };
 
 static bool in_groups(uint64_t groups, uint32_t byte)
@@ -125,7 +123,7 @@ static struct plain_step step_from(const struct automaton *automaton, uint32_t i
     const struct automaton_state *state = &automaton->states[i];
     const uint16_t *row = automaton->next + (size_t)i * automaton->class_count;
     const struct characters *called = state->call == AUTOMATON_NONE ? NULL : &known[state->call];
-    step.some = called != NULL; /* which may also take ASCII: a JSON value */
+    step.some = called != NULL; /* the called unit may also take ASCII: a JSON value */
     if (!called || !called->all)
         step.groups &= ~(1ull << PLAIN_GROUP_LONG);
     for (uint32_t byte = 0x20; byte < 0x80; byte++) {
@@ -146,7 +144,7 @@ static struct plain_step step_from(const struct automaton *automaton, uint32_t i
     return step;
 }
 
-/* The groups that a state's own bytes are of. */
+/* Returns the groups of the bytes that the state takes itself. */
 static uint64_t groups_of_row(const struct automaton *automaton, uint32_t i)
 {
     const uint16_t *row = automaton->next + (size_t)i * automaton->class_count;
@@ -157,23 +155,13 @@ static uint64_t groups_of_row(const struct automaton *automaton, uint32_t i)
     return groups;
 }
 
-/* What may end here may go on with whatever its caller takes. */
-static uint64_t maybe_groups(const struct automaton *automaton, uint32_t i)
-{
-    const struct automaton_state *state = &automaton->states[i];
-    if (state->label != AUTOMATON_NO_LABEL)
-        return PLAIN_GROUPS;
-    uint64_t groups = groups_of_row(automaton, i);
-    return state->call == AUTOMATON_NONE ? groups : groups | groups_of_row(automaton, state->call);
-}
-
 static uint8_t one_more(uint8_t count)
 {
     return count < AUTOMATON_PLAIN_MANY ? (uint8_t)(count + 1) : count;
 }
 
-/* Down from "many" to the greatest fixed point for plain_all, up from none to the least for
- * plain_most. */
+/* Takes state i one round nearer to the fixed points: plain_all from AUTOMATON_PLAIN_MANY down to
+ * the greatest, plain_most from 0 up to the least. Returns whether the state changed. */
 static bool improve(struct automaton *automaton, uint32_t i, const struct plain_step *step)
 {
     uint8_t all = AUTOMATON_PLAIN_MANY, most = 0;
@@ -197,7 +185,7 @@ static bool improve(struct automaton *automaton, uint32_t i, const struct plain_
     return changed;
 }
 
-/* The groups of which every character leads from state i to `to`. */
+/* Returns the groups with all characters leading from state i to `to`. */
 static uint64_t groups_to(const struct automaton *automaton, uint32_t i,
                           const struct plain_step *step, const struct characters *known,
                           uint16_t to)
@@ -217,8 +205,8 @@ static uint64_t groups_to(const struct automaton *automaton, uint32_t i,
     return groups;
 }
 
-/* States of fewer plain_sure have theirs. Of the places where one character leads, that from which
- * the most groups are dull. */
+/* Returns plain_dull of state i, once the states with a smaller plain_sure have theirs. Takes the
+ * place after one character with the most dull groups. */
 static uint64_t dull_groups(const struct automaton *automaton, uint32_t i,
                             const struct plain_step *step, const struct characters *known)
 {
@@ -270,7 +258,11 @@ bool automaton_find_plain(struct automaton *automaton, struct compile_steps *ste
         steps[i] = step_from(automaton, i, known);
         bool takes = steps[i].groups != 0;
         state->plain_groups = steps[i].groups;
-        state->plain_maybe = maybe_groups(automaton, i);
+        state->plain_maybe = groups_of_row(automaton, i);
+        if (state->call != AUTOMATON_NONE)
+            state->plain_maybe |= groups_of_row(automaton, state->call);
+        if (state->label != AUTOMATON_NO_LABEL)
+            state->plain_maybe = PLAIN_GROUPS; /* behind the end the caller may take any of them */
         state->plain_endless = takes;
         state->plain_all = takes ? AUTOMATON_PLAIN_MANY : 0;
         state->plain_most =
@@ -278,7 +270,7 @@ bool automaton_find_plain(struct automaton *automaton, struct compile_steps *ste
         if (takes)
             open[open_count++] = i;
     }
-    /* What a state takes to be looked at, bytes and sequences. */
+    /* Looking at a state takes about so many steps: bytes and sequences. */
     bool within = compile_steps_take(steps_taken, (uint64_t)count * 256);
     for (bool changed = within; changed && within;) {
         changed = false;

@@ -1,7 +1,6 @@
 #include "common/language/constrain/characters.h"
 
 #include "common/base/utf8.h"
-#include "common/language/constrain/grow.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,32 +18,21 @@ void characters_deinit(struct characters *characters)
     *characters = (struct characters){0};
 }
 
+/* Returns whether JSON escapes the character. */
 static bool must_escape(uint32_t code)
 {
     return code < 0x20 || code == '"' || code == '\\';
 }
 
-/* Sequences of bytes that agree in all but a run of continuation bytes: from low to high, which
- * have the same length. */
-static void put_bytes(struct grammar *grammar, const uint8_t *low, const uint8_t *high,
-                      size_t count, uint32_t from, uint32_t to)
-{
-    for (size_t i = 0; i < count; i++) {
-        uint32_t next = i + 1 == count ? to : grammar_add_state(grammar, from);
-        grammar_add_bytes(grammar, from, low[i], high[i], next);
-        from = next;
-    }
-}
-
-/* low..high have the same length in UTF-8: cut where the bytes behind the first that differs aren't
- * whole runs 80..bf. */
+/* Puts low..high, which have the same length in UTF-8. Splits the range until the bytes behind the
+ * first one that differs are all of 80..bf. */
 static void put_same_length(struct grammar *grammar, uint32_t low, uint32_t high, uint32_t from,
                             uint32_t to)
 {
     char a[4], b[4];
     size_t count = utf8_put(low, a);
     for (size_t i = 1; i < count; i++) {
-        uint32_t mask = (1u << 6 * i) - 1; /* of the last i bytes */
+        uint32_t mask = (1u << 6 * i) - 1; /* bits in the last i bytes */
         if ((low & ~mask) == (high & ~mask))
             continue;
         if (low & mask) {
@@ -59,10 +47,14 @@ static void put_same_length(struct grammar *grammar, uint32_t low, uint32_t high
         }
     }
     utf8_put(high, b);
-    put_bytes(grammar, (uint8_t *)a, (uint8_t *)b, count, from, to);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t next = i + 1 == count ? to : grammar_add_state(grammar, from);
+        grammar_add_bytes(grammar, from, (uint8_t)a[i], (uint8_t)b[i], next);
+        from = next;
+    }
 }
 
-/* Characters of several bytes. */
+/* Puts the characters of several bytes in low..high. */
 static void put_long(struct grammar *grammar, uint32_t low, uint32_t high, uint32_t from,
                      uint32_t to)
 {
@@ -77,7 +69,7 @@ static void put_long(struct grammar *grammar, uint32_t low, uint32_t high, uint3
     }
 }
 
-/* The shortest escape of a character that JSON must escape. */
+/* Puts the shortest escape of a character. */
 static void put_escaped(struct grammar *grammar, uint32_t code, uint32_t from, uint32_t to)
 {
     static const char codes[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
@@ -102,22 +94,23 @@ static void fill_rule(struct grammar *grammar, bool json, const struct charset *
     }
 }
 
-/* The part of a set that is called: several bytes, or escaped. */
-static void called_part(const struct charset *set, bool json, struct charset *part)
+/* Returns the characters of the set that are called: those of several bytes, or escaped. */
+static struct charset called_part(const struct charset *set, bool json)
 {
-    charset_init(part);
+    struct charset part = {0};
     for (size_t i = 0; i < set->count; i++) {
         struct char_range range = set->ranges[i];
         for (uint32_t code = range.low; json && code <= range.high && code < 0x80; code++)
             if (must_escape(code))
-                charset_add(part, code, code);
+                charset_add(&part, code, code);
         if (range.high >= 0x80)
-            charset_add(part, range.low < 0x80 ? 0x80 : range.low, range.high);
+            charset_add(&part, range.low < 0x80 ? 0x80 : range.low, range.high);
     }
-    charset_normalise(part);
+    charset_normalise(&part);
+    return part;
 }
 
-/* The rule for this set, which it takes over. */
+/* Returns the rule for the set, which it takes over. */
 static uint32_t rule_of(struct characters *characters, bool json, struct charset *part)
 {
     grammar_spend(characters->grammar, characters->rule_count + part->count);
@@ -140,7 +133,7 @@ static uint32_t rule_of(struct characters *characters, bool json, struct charset
     return rule;
 }
 
-/* The bytes low..high as edges, but for those that JSON escapes. */
+/* Puts the range's characters of one byte as edges, except those that JSON escapes. */
 static void put_ascii(struct grammar *grammar, bool json, struct char_range range, uint32_t from,
                       uint32_t to)
 {
@@ -161,14 +154,11 @@ static void put_ascii(struct grammar *grammar, bool json, struct char_range rang
 void characters_put(struct characters *characters, bool json, const struct charset *set,
                     uint32_t from, uint32_t to)
 {
-    struct charset part;
     for (size_t i = 0; i < set->count; i++)
         put_ascii(characters->grammar, json, set->ranges[i], from, to);
-    called_part(set, json, &part);
+    struct charset part = called_part(set, json);
     if (part.count)
         grammar_add_call(characters->grammar, from, rule_of(characters, json, &part), to);
-    else
-        charset_deinit(&part);
 }
 
 static void put_hex(struct grammar *grammar, uint32_t from, uint8_t low, uint8_t high, uint32_t to)
@@ -181,7 +171,7 @@ static void put_hex(struct grammar *grammar, uint32_t from, uint8_t low, uint8_t
     }
 }
 
-/* Four hexadecimal digits: the first two are given as ranges. */
+/* Puts four hexadecimal digits: ranges for the first two, any for the others. */
 static void put_hex_four(struct grammar *grammar, uint32_t from, uint8_t first_low,
                          uint8_t first_high, uint8_t second_low, uint8_t second_high, uint32_t to)
 {
@@ -194,7 +184,7 @@ static void put_hex_four(struct grammar *grammar, uint32_t from, uint8_t first_l
     put_hex(grammar, at[2], 0, 15, to);
 }
 
-/* Behind a backslash: any escape of a character; surrogates in pairs. */
+/* Puts any escape behind a backslash, with surrogates in pairs. */
 static void put_escapes(struct grammar *grammar, uint32_t from, uint32_t to)
 {
     for (const char *letter = "\"\\/bfnrt"; *letter; letter++)
@@ -232,26 +222,22 @@ void characters_put_text(struct characters *characters, bool json, const char *t
 {
     for (size_t at = 0; at < length && !characters->grammar->full;) {
         struct utf8_char next = utf8_next(text + at, length - at);
-        struct charset one;
+        struct char_range range = {next.code, next.code};
         at += next.length;
         uint32_t behind = at == length ? to : grammar_add_state(characters->grammar, from);
-        charset_init(&one);
-        charset_add(&one, next.code, next.code);
-        characters_put(characters, json, &one, from, behind);
-        charset_deinit(&one);
+        characters_put(characters, json, &(struct charset){&range, 1, 1}, from, behind);
         from = behind;
     }
     if (!length)
         grammar_add_jump(characters->grammar, from, to);
 }
 
-/* The characters that lead from one state to another. */
+/* Puts the characters that lead from the state with `row` to the state `target`. */
 static void put_between(struct characters *characters, bool json,
                         const struct text_automaton *automaton, const uint16_t *row,
                         uint16_t target, uint32_t from, uint32_t to)
 {
-    struct charset set;
-    charset_init(&set);
+    struct charset set = {0};
     grammar_spend(characters->grammar, automaton->interval_count);
     for (size_t i = 0; i < automaton->interval_count; i++)
         if (row[automaton->intervals[i].kind] == target)

@@ -1,17 +1,17 @@
-/* Characters as edges of a grammar: in plain text (regular expressions, choices) or inside a JSON
- * string.
+/* Characters as edges of a grammar: in plain text (regular expressions, choices), or inside a JSON
+ * string (`json`).
  *
- * A character of one byte is an edge; one of several bytes, or one that JSON must escape, is a call
- * of a rule for it. That keeps long counted strings small (a state a character), and as every
- * string of JSON is made this way, alternatives stay in step.
+ * A character of one byte is an edge. A character of several bytes, or one that JSON must escape,
+ * is a call of a rule. Calls keep long counted strings small, with a state for each character. All
+ * strings of JSON are made this way, so alternatives stay in step.
  *
- * In JSON strings a set of characters has one spelling each: itself, or the shortest escape (\n,
- * \u001f) where JSON wants one. Free strings (characters_put_any) take every escape there is, but
- * no lone surrogates. */
+ * In a JSON string each character of a set has one spelling: itself, or the shortest escape (\n,
+ * \u001f) where JSON needs one. Free strings (characters_put_any) take every escape, but no lone
+ * surrogates. */
 #ifndef BATON_LANGUAGE_CONSTRAIN_CHARACTERS_H
 #define BATON_LANGUAGE_CONSTRAIN_CHARACTERS_H
 
-#include "common/language/constrain/charset.h"
+#include "common/language/constrain/expression.h"
 #include "common/language/constrain/grammar.h"
 #include "common/language/constrain/text_automaton.h"
 
@@ -23,25 +23,27 @@ struct charset_rule {
 
 struct characters {
     struct grammar *grammar;
-    struct charset_rule *rules; /* those made so far */
+    struct charset_rule *rules; /* rules made so far; equal sets share one */
     size_t rule_count, rule_capacity;
-    uint32_t
-        any_rule;  /* of a JSON string, escaped or of several bytes; GRAMMAR_NONE until wanted */
-    uint32_t note; /* of the rules that are made */
+    uint32_t any_rule; /* any character of a JSON string that is escaped or of several bytes;
+                        * GRAMMAR_NONE until it is used */
+    uint32_t note;     /* note of the rules that are made */
 };
 
 void characters_init(struct characters *characters, struct grammar *grammar, uint32_t note);
 void characters_deinit(struct characters *characters);
 
-/* One character of the set (normalised, not empty). */
+/* Each of these puts edges between two states of a rule, `from` and `to`. */
+
+/* Puts one character of the set, which is normalised and not empty. */
 void characters_put(struct characters *characters, bool json, const struct charset *set,
                     uint32_t from, uint32_t to);
-/* One character of a JSON string, in any spelling. */
+/* Puts one character of a JSON string, in any spelling. */
 void characters_put_any(struct characters *characters, uint32_t from, uint32_t to);
-/* This text (valid UTF-8), without quotes; an empty one is a jump. */
+/* Puts a text (valid UTF-8) without quotes; an empty text is a jump. */
 void characters_put_text(struct characters *characters, bool json, const char *text, size_t length,
                          uint32_t from, uint32_t to);
-/* What the automaton matches (state_count > 0), without quotes. */
+/* Puts all texts that the automaton matches, without quotes. It must match some text. */
 void characters_put_automaton(struct characters *characters, bool json,
                               const struct text_automaton *automaton, uint32_t from, uint32_t to);
 

@@ -2,35 +2,41 @@
 
 #include "common/base/assert.h"
 #include "common/base/utf8.h"
+#include "common/language/constrain/automaton.h"
 #include "common/language/constrain/characters.h"
-#include "common/language/constrain/constraint_internal.h"
 #include "common/language/constrain/schema.h"
-#include "common/language/constrain/tool_calls.h"
+#include "common/language/constrain/text_automaton.h"
+#include "common/language/constrain/token_trie.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(CONSTRAINT_MAX_FRAMES >= AUTOMATON_MAX_DEPTH, "a state holds a whole stack");
 
-/* What is being compiled. */
+struct constraint {
+    struct automaton automaton;
+};
+
+/* A constraint that is being compiled. */
 struct compiling {
     struct compile_steps steps;
     struct grammar grammar;
     struct schema_compiler *schema;
-    struct json *json; /* what the schema's names are in; NULL */
-    struct tool_calls calls;
+    struct json *json; /* the text; schema pointers and names point into it; NULL */
+    struct json *tool_schemas[TOOL_CALLS_MAX_TOOLS];
+    const char *tool_names[TOOL_CALLS_MAX_TOOLS];
+    uint32_t tool_rules[TOOL_CALLS_MAX_TOOLS]; /* rules of the arguments */
+    size_t tool_count;
     uint32_t root;
     struct error *err;
 };
 
-static enum status fill_from_schema(struct compiling *c, const char *text, size_t length)
+/* Parses the text. `name` starts the sentence of an error. */
+static enum status parse(struct compiling *c, const char *text, size_t length, int max_depth,
+                         const char *name)
 {
-    struct json_limits limits = {.max_bytes = CONSTRAINT_MAX_TEXT_BYTES,
-                                 .max_depth = SCHEMA_MAX_DEPTH};
+    struct json_limits limits = {.max_bytes = CONSTRAINT_MAX_TEXT_BYTES, .max_depth = max_depth};
     enum status status = json_parse(text, length, limits, &c->json, c->err);
-    if (status != STATUS_OK)
-        return error_prefix(c->err, status, "the schema");
-    return schema_compile(c->schema, json_root(c->json), &c->root, c->err);
+    return status == STATUS_OK ? status : error_prefix(c->err, status, "%s", name);
 }
 
 static enum status fail_full(struct compiling *c, const char *what)
@@ -42,11 +48,17 @@ static enum status fail_full(struct compiling *c, const char *what)
                      GRAMMAR_MAX_STATES);
 }
 
-static enum status fill_from_pattern(struct compiling *c, const struct text_pattern *pattern)
+static enum status put_regex(struct compiling *c, const char *text, size_t length)
 {
     struct text_automaton automaton;
     struct characters characters;
-    TRY(text_automaton_build(pattern, &automaton, c->err));
+    struct text_pattern *pattern = text_pattern_create(&c->steps);
+    enum status status = text_pattern_add(pattern, text, length, TEXT_WHOLE, c->err);
+    if (status == STATUS_OK)
+        status = text_automaton_build(pattern, &automaton, c->err);
+    text_pattern_destroy(pattern);
+    if (status != STATUS_OK)
+        return status;
     characters_init(&characters, &c->grammar, 0);
     c->root = grammar_add_rule(&c->grammar, 0);
     struct grammar_rule ends = c->grammar.rules[c->root];
@@ -58,16 +70,6 @@ static enum status fill_from_pattern(struct compiling *c, const struct text_patt
     if (!matches)
         return error_set(c->err, STATUS_INVALID, "no text matches the pattern");
     return c->grammar.full ? fail_full(c, "the pattern") : STATUS_OK;
-}
-
-static enum status fill_from_regex(struct compiling *c, const char *text, size_t length)
-{
-    struct text_pattern *pattern = text_pattern_create(&c->steps);
-    enum status status = text_pattern_add(pattern, text, length, TEXT_WHOLE, c->err);
-    if (status == STATUS_OK)
-        status = fill_from_pattern(c, pattern);
-    text_pattern_destroy(pattern);
-    return status;
 }
 
 static enum status put_choices(struct compiling *c, const struct json_value *list)
@@ -96,21 +98,223 @@ static enum status put_choices(struct compiling *c, const struct json_value *lis
     return status == STATUS_OK && c->grammar.full ? fail_full(c, "the list of choices") : status;
 }
 
-static enum status fill_from_choices(struct compiling *c, const char *text, size_t length)
+/* ------------------------------------------------------------------------------- calls of tools */
+
+struct text {
+    const char *bytes;
+    size_t length;
+};
+
+struct tool {
+    const char *name;
+    struct text begin, schema, end;
+};
+
+/* A description of calls. It points into its JSON. */
+struct described {
+    struct text begin, separator, end;
+    struct tool tools[TOOL_CALLS_MAX_TOOLS];
+    size_t count;
+    struct text specials[TOOL_CALLS_MAX_SPECIALS];
+    size_t special_count;
+    bool parallel;
+};
+
+static enum status read_text(const struct json_value *object, const char *key, size_t max,
+                             struct text *text, struct error *err)
 {
-    struct json_limits limits = {.max_bytes = CONSTRAINT_MAX_TEXT_BYTES, .max_depth = 2};
-    enum status status = json_parse(text, length, limits, &c->json, c->err);
+    *text = (struct text){"", 0};
+    if (!json_find(object, key))
+        return STATUS_OK;
+    TRY(json_as_string(json_find(object, key), &text->bytes, &text->length, err));
+    if (text->length > max)
+        return error_set(err, STATUS_LIMIT, "\"%s\" has %zu bytes: at most %zu", key, text->length,
+                         max);
+    return STATUS_OK;
+}
+
+static enum status read_tool(const struct json_value *json, struct tool *tool, struct error *err)
+{
+    struct text name;
+    TRY(read_text(json, "name", TOOL_CALLS_MAX_TEXT, &name, err));
+    TRY(read_text(json, "begin", TOOL_CALLS_MAX_TEXT, &tool->begin, err));
+    TRY(read_text(json, "schema", CONSTRAINT_MAX_TEXT_BYTES, &tool->schema, err));
+    TRY(read_text(json, "end", TOOL_CALLS_MAX_TEXT, &tool->end, err));
+    tool->name = name.bytes;
+    if (!name.length || !tool->begin.length)
+        return error_set(err, STATUS_INVALID, "a tool needs a name, and a text to begin with");
+    return STATUS_OK;
+}
+
+static enum status read_description(const struct json_value *json, struct described *d,
+                                    struct error *err)
+{
+    TRY(read_text(json, "begin", TOOL_CALLS_MAX_TEXT, &d->begin, err));
+    TRY(read_text(json, "separator", TOOL_CALLS_MAX_TEXT, &d->separator, err));
+    TRY(read_text(json, "end", TOOL_CALLS_MAX_TEXT, &d->end, err));
+    const struct json_value *tools = json_find(json, "tools");
+    d->count = json_count(tools);
+    if (!d->count || d->count > TOOL_CALLS_MAX_TOOLS)
+        return error_set(err, STATUS_LIMIT, "%zu tools: 1 to %d can be", d->count,
+                         TOOL_CALLS_MAX_TOOLS);
+    for (size_t i = 0; i < d->count; i++) {
+        enum status status = read_tool(json_at(tools, i), &d->tools[i], err);
+        if (status != STATUS_OK)
+            return error_prefix(err, status, "tool %zu", i);
+    }
+    const struct json_value *specials = json_find(json, "special_tokens");
+    d->special_count = json_count(specials);
+    if (d->special_count > TOOL_CALLS_MAX_SPECIALS)
+        return error_set(err, STATUS_LIMIT, "%zu special tokens: at most %d can be",
+                         d->special_count, TOOL_CALLS_MAX_SPECIALS);
+    for (size_t i = 0; i < d->special_count; i++) {
+        struct text *text = &d->specials[i];
+        TRY(json_as_string(json_at(specials, i), &text->bytes, &text->length, err));
+        if (!text->length)
+            return error_set(err, STATUS_INVALID, "special token %zu is empty", i);
+    }
+    const struct json_value *parallel = json_find(json, "parallel");
+    return parallel ? json_as_bool(parallel, &d->parallel, err) : STATUS_OK;
+}
+
+static bool starts_with(struct text text, struct text start)
+{
+    return text.length >= start.length && !memcmp(text.bytes, start.bytes, start.length);
+}
+
+/* Refuses a description in which two texts could go on at the same place. */
+static enum status check_ways(const struct described *d, struct error *err)
+{
+    struct text behind = d->end; /* the rest of `end` behind a separator that it starts with */
+    bool like_more = d->parallel && starts_with(d->end, d->separator);
+    behind.bytes += like_more ? d->separator.length : 0;
+    behind.length -= like_more ? d->separator.length : 0;
+    for (size_t i = 0; i < d->count; i++) {
+        for (size_t j = 0; j < d->count; j++)
+            if (i != j && starts_with(d->tools[i].begin, d->tools[j].begin))
+                return error_set(err, STATUS_INVALID,
+                                 "a call of \"%s\" can't be told from one of \"%s\"",
+                                 d->tools[i].name, d->tools[j].name);
+        if (like_more && starts_with(behind, d->tools[i].begin))
+            return error_set(err, STATUS_INVALID,
+                             "the end can't be told from one more call of \"%s\"",
+                             d->tools[i].name);
+    }
+    return STATUS_OK;
+}
+
+/* Calls that are being put. */
+struct putting {
+    struct compiling *c;
+    const struct described *described;
+    struct grammar *grammar;
+    struct characters characters;
+};
+
+/* Returns the special token that the text starts with, or NULL. */
+static const struct text *special_at(const struct putting *p, struct text text)
+{
+    for (size_t i = 0; i < p->described->special_count; i++)
+        if (starts_with(text, p->described->specials[i]))
+            return &p->described->specials[i];
+    return NULL;
+}
+
+/* Puts the text, spelled, and each special token in it also as the token. Returns the state
+ * behind. */
+static uint32_t put_text(struct putting *p, struct text text, uint32_t from)
+{
+    while (text.length) {
+        const struct text *special = special_at(p, text);
+        struct text part = {text.bytes, special ? special->length : 1};
+        while (!special && part.length < text.length &&
+               !special_at(p, (struct text){text.bytes + part.length, text.length - part.length}))
+            part.length++;
+        uint32_t to = grammar_add_state(p->grammar, from);
+        characters_put_text(&p->characters, false, part.bytes, part.length, from, to);
+        if (special) {
+            uint32_t marked = grammar_add_state(p->grammar, from);
+            grammar_add_bytes(p->grammar, from, TOKEN_SPECIAL, TOKEN_SPECIAL, marked);
+            characters_put_text(&p->characters, false, part.bytes, part.length, marked, to);
+        }
+        text.bytes += part.length;
+        text.length -= part.length;
+        from = to;
+    }
+    return from;
+}
+
+static enum status put_tool(struct putting *p, const struct tool *tool, uint32_t from, uint32_t to)
+{
+    struct compiling *c = p->c;
+    struct json_limits limits = {.max_bytes = CONSTRAINT_MAX_TEXT_BYTES,
+                                 .max_depth = SCHEMA_MAX_DEPTH};
+    size_t i = c->tool_count;
+    enum status status =
+        json_parse(tool->schema.bytes, tool->schema.length, limits, &c->tool_schemas[i], c->err);
     if (status != STATUS_OK)
-        return error_prefix(c->err, status, "the choices");
-    return put_choices(c, json_root(c->json));
+        return error_prefix(c->err, status, "%s: the schema", tool->name);
+    c->tool_names[c->tool_count++] = tool->name;
+    TRY(schema_compile_arguments(c->schema, tool->name, json_root(c->tool_schemas[i]),
+                                 &c->tool_rules[i], c->err));
+    uint32_t before = put_text(p, tool->begin, from), behind = grammar_add_state(p->grammar, from);
+    grammar_add_call(p->grammar, before, c->tool_rules[i], behind);
+    grammar_add_jump(p->grammar, put_text(p, tool->end, behind), to);
+    return STATUS_OK;
 }
 
-static enum status fill_from_calls(struct compiling *c, const char *text, size_t length)
+static enum status put_all_calls(struct putting *p)
 {
-    TRY(tool_calls_compile(&c->calls, c->schema, &c->grammar, text, length, &c->root, c->err));
-    return c->grammar.full ? fail_full(c, "the description of the calls") : STATUS_OK;
+    const struct described *d = p->described;
+    struct grammar_rule ends = p->grammar->rules[p->c->root];
+    uint32_t ready = put_text(p, d->begin, ends.start);
+    uint32_t next = grammar_add_state(p->grammar, ready),
+             behind = grammar_add_state(p->grammar, ready);
+    grammar_add_jump(p->grammar, ready, next);
+    for (size_t i = 0; i < d->count; i++)
+        TRY(put_tool(p, &d->tools[i], next, behind));
+    if (d->parallel)
+        grammar_add_jump(p->grammar, put_text(p, d->separator, behind), next);
+    grammar_add_jump(p->grammar, put_text(p, d->end, behind), ends.end);
+    return STATUS_OK;
 }
 
+static enum status put_calls(struct compiling *c, const struct json_value *json)
+{
+    struct described described = {.parallel = false};
+    enum status status = read_description(json, &described, c->err);
+    if (status == STATUS_OK)
+        status = check_ways(&described, c->err);
+    if (status != STATUS_OK)
+        return error_prefix(c->err, status, "the calls");
+    struct putting p = {.c = c, .described = &described, .grammar = &c->grammar};
+    characters_init(&p.characters, &c->grammar, 0);
+    c->root = grammar_add_rule(&c->grammar, 0);
+    status = put_all_calls(&p);
+    characters_deinit(&p.characters);
+    return status == STATUS_OK && c->grammar.full ? fail_full(c, "the description of the calls")
+                                                  : status;
+}
+
+/* Refuses a tool that can't be called since no arguments are valid. Call it after grammar_trim. */
+static enum status check_tools(const struct compiling *c)
+{
+    for (size_t i = 0; i < c->tool_count; i++) {
+        bool lives = false;
+        uint32_t start = c->grammar.rules[c->tool_rules[i]].start;
+        for (uint32_t e = c->grammar.states[start].first; e != GRAMMAR_NONE;
+             e = c->grammar.edges[e].next)
+            lives |= c->grammar.edges[e].kind != EDGE_DEAD;
+        if (!lives)
+            return error_set(c->err, STATUS_INVALID, "%s: no object is valid for it",
+                             c->tool_names[i]);
+    }
+    return STATUS_OK;
+}
+
+/* ------------------------------------------------------------------------------------ compiling */
+
+/* Fills the grammar. */
 static enum status fill(struct compiling *c, enum constraint_kind kind, const char *text,
                         size_t length)
 {
@@ -121,14 +325,21 @@ static enum status fill(struct compiling *c, enum constraint_kind kind, const ch
         return error_set(c->err, STATUS_INVALID, "it isn't valid UTF-8");
     switch (kind) {
     case CONSTRAINT_JSON_OBJECT: return schema_compile_any_object(c->schema, &c->root, c->err);
-    case CONSTRAINT_JSON_SCHEMA: return fill_from_schema(c, text, length);
-    case CONSTRAINT_REGEX: return fill_from_regex(c, text, length);
-    case CONSTRAINT_CHOICE: return fill_from_choices(c, text, length);
-    case CONSTRAINT_TOOL_CALLS: return fill_from_calls(c, text, length);
+    case CONSTRAINT_JSON_SCHEMA:
+        TRY(parse(c, text, length, SCHEMA_MAX_DEPTH, "the schema"));
+        return schema_compile(c->schema, json_root(c->json), &c->root, c->err);
+    case CONSTRAINT_REGEX: return put_regex(c, text, length);
+    case CONSTRAINT_CHOICE:
+        TRY(parse(c, text, length, 2, "the choices"));
+        return put_choices(c, json_root(c->json));
+    case CONSTRAINT_TOOL_CALLS:
+        TRY(parse(c, text, length, 4, "the calls"));
+        return put_calls(c, json_root(c->json));
     }
     ASSERT(false);
 }
 
+/* Makes the automaton of the grammar. */
 static enum status build(struct compiling *c, enum constraint_kind kind,
                          struct constraint *constraint)
 {
@@ -139,7 +350,7 @@ static enum status build(struct compiling *c, enum constraint_kind kind,
         return fail_full(c, "it");
     if (!grammar_trim(&c->grammar, c->root))
         return error_set(c->err, STATUS_INVALID, "nothing is valid for it");
-    TRY(tool_calls_check(&c->calls, &c->grammar, c->err));
+    TRY(check_tools(c));
     enum status status = automaton_build(&c->grammar, c->root, CONSTRAINT_MAX_DEPTH,
                                          &constraint->automaton, &note, c->err);
     if (status == STATUS_OK || (kind != CONSTRAINT_JSON_SCHEMA && kind != CONSTRAINT_TOOL_CALLS))
@@ -161,8 +372,9 @@ enum status constraint_compile_counted(enum constraint_kind kind, const char *te
     if (status == STATUS_OK)
         status = build(&c, kind, made);
     schema_compiler_destroy(c.schema);
+    for (size_t i = 0; i < c.tool_count; i++)
+        json_destroy(c.tool_schemas[i]);
     json_destroy(c.json);
-    tool_calls_deinit(&c.calls);
     grammar_deinit(&c.grammar);
     *steps = c.steps.taken;
     if (status == STATUS_OK)
@@ -197,49 +409,34 @@ size_t constraint_state_count(const struct constraint *constraint)
     return constraint->automaton.state_count;
 }
 
+const struct automaton *constraint_automaton(const struct constraint *constraint)
+{
+    return &constraint->automaton;
+}
+
 void constraint_state_init(const struct constraint *constraint, struct constraint_state *state)
 {
     memset(state, 0, sizeof *state);
     state->frames[0] = constraint->automaton.start;
 }
 
-struct automaton_cursor constraint_state_open(const struct constraint_state *state,
-                                              struct automaton_frame *pool)
-{
-    struct automaton_cursor cursor = {
-        .top = state->frames[state->depth], .below = AUTOMATON_NONE, .depth = state->depth};
-    for (uint16_t i = 0; i < state->depth; i++) {
-        pool[i] = (struct automaton_frame){state->frames[i], cursor.below};
-        cursor.below = i;
-    }
-    cursor.used = state->depth;
-    return cursor;
-}
-
-static void close_state(const struct automaton_frame *pool, struct automaton_cursor cursor,
-                        struct constraint_state *state)
-{
-    memset(state, 0, sizeof *state);
-    state->depth = cursor.depth;
-    state->started = 1;
-    state->frames[cursor.depth] = cursor.top;
-    for (uint16_t at = cursor.below, i = cursor.depth; at != AUTOMATON_NONE; at = pool[at].below)
-        state->frames[--i] = pool[at].state;
-}
-
 bool constraint_state_take(const struct constraint *constraint, struct constraint_state *state,
                            const char *bytes, size_t length)
 {
-    struct automaton_frame pool[CONSTRAINT_POOL_FRAMES];
+    struct automaton_frame pool[AUTOMATON_POOL_FRAMES];
     struct constraint_state at = *state;
-    /* In pieces, so that the pool is enough for any length. */
+    /* Takes pieces, so that the pool is enough for any length. */
     while (length) {
         size_t piece = length < 256 ? length : 256;
-        struct automaton_cursor cursor = constraint_state_open(&at, pool);
+        struct automaton_cursor cursor = automaton_open(at.frames, at.depth, pool);
         for (size_t i = 0; i < piece; i++)
             if (!automaton_step(&constraint->automaton, pool, &cursor, (uint8_t)bytes[i]))
                 return false;
-        close_state(pool, cursor, &at);
+        at = (struct constraint_state){.depth = cursor.depth, .started = 1};
+        at.frames[cursor.depth] = cursor.top;
+        for (uint16_t below = cursor.below, i = cursor.depth; below != AUTOMATON_NONE;
+             below = pool[below].below)
+            at.frames[--i] = pool[below].state;
         bytes += piece;
         length -= piece;
     }
@@ -250,16 +447,17 @@ bool constraint_state_take(const struct constraint *constraint, struct constrain
 bool constraint_state_may_end(const struct constraint *constraint,
                               const struct constraint_state *state)
 {
-    struct automaton_frame pool[CONSTRAINT_POOL_FRAMES];
-    return automaton_accepts(&constraint->automaton, pool, constraint_state_open(state, pool));
+    struct automaton_frame pool[AUTOMATON_POOL_FRAMES];
+    return automaton_accepts(&constraint->automaton, pool,
+                             automaton_open(state->frames, state->depth, pool));
 }
 
 bool constraint_state_is_complete(const struct constraint *constraint,
                                   const struct constraint_state *state)
 {
     const struct automaton *automaton = &constraint->automaton;
-    struct automaton_frame pool[CONSTRAINT_POOL_FRAMES];
-    const struct automaton_cursor cursor = constraint_state_open(state, pool);
+    struct automaton_frame pool[AUTOMATON_POOL_FRAMES];
+    const struct automaton_cursor cursor = automaton_open(state->frames, state->depth, pool);
     if (!automaton_accepts(automaton, pool, cursor))
         return false;
     for (unsigned byte = 0; byte < 256; byte++) {

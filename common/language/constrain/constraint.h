@@ -1,14 +1,27 @@
-/* What an answer must look like: any JSON object, JSON of a schema, a regular expression, one of
- * some texts, or calls of tools.
+/* A constraint on an answer: any JSON object, JSON of a schema, a regular expression, one of
+ * several texts, or calls of tools.
  *
- * A constraint is compiled once, within bounds of memory and steps (compile_steps.h), and is
- * immutable then: any threads share it. Where an answer is stands in a constraint_state: a small
- * plain value, copied freely, and a function of the answer's bytes alone, so that an answer which
- * goes on elsewhere is brought to its state by its tokens. Which tokens may come next is
- * constraint_masks.h.
+ * A constraint is compiled once, within limits of memory and steps (compiling.h). It is immutable
+ * then, and any threads share it. A constraint_state is the place of an answer in a constraint: a
+ * small plain value, copied freely, and a function of the answer's bytes alone. So an answer that
+ * goes on elsewhere gets its state back from its tokens. constraint_masks.h finds the tokens that
+ * may come next.
  *
- * An answer never gets stuck: every state that can be reached has a way to the end (in bytes; a
- * vocabulary without tokens for all bytes may lack the token). */
+ * An answer never gets stuck: from every state that can be reached, some bytes lead to the end. A
+ * vocabulary without a token for these bytes may still lack the token.
+ *
+ * CONSTRAINT_TOOL_CALLS is JSON that describes calls of tools as models write them, JSON between
+ * texts:
+ *
+ *     {"begin": "", "tools": [{"name": "f", "begin": "{\"name\": \"f\", \"arguments\": ",
+ *                              "schema": "{...}", "end": "}"}, ...],
+ *      "separator": ", ", "end": "", "parallel": true, "special_tokens": ["[TOOL_CALLS]"]}
+ *
+ * It takes `begin`, a call, with `parallel` any number of further calls behind a separator each,
+ * and `end`. A call is the texts of one tool around an object of its schema. "schema" is JSON as
+ * text, and its $refs lead into itself. If a text has a special token, the token (TOKEN_SPECIAL) or
+ * other tokens may spell it. No tool's `begin` may be the start of another's, and `end` may not
+ * start like one more call, so that there is one way to go on. */
 #ifndef BATON_LANGUAGE_CONSTRAIN_CONSTRAINT_H
 #define BATON_LANGUAGE_CONSTRAIN_CONSTRAINT_H
 
@@ -21,9 +34,13 @@
 
 #define CONSTRAINT_MAX_TEXT_BYTES (128u << 10)
 #define CONSTRAINT_MAX_CHOICES    1024
-#define CONSTRAINT_MAX_DEPTH      64 /* arrays and objects in each other in an answer, about */
+#define CONSTRAINT_MAX_DEPTH      64 /* nested arrays and objects in an answer, about */
 #define CONSTRAINT_MAX_FRAMES     66
+#define TOOL_CALLS_MAX_TOOLS      128
+#define TOOL_CALLS_MAX_SPECIALS   16
+#define TOOL_CALLS_MAX_TEXT       4096 /* bytes of a text around arguments */
 
+struct automaton;
 struct constraint;
 
 /* STATUS_INVALID (malformed, or nothing is valid), STATUS_UNSUPPORTED, STATUS_LIMIT. The sentence
@@ -31,15 +48,16 @@ struct constraint;
  * pattern. */
 enum status constraint_compile(enum constraint_kind kind, const char *text, size_t length,
                                struct constraint **constraint, struct error *err) WARN_UNUSED;
-/* Also tells what it took, of COMPILE_MAX_STEPS and what the last of its parts went over that; set
- * in any case. */
+/* Also sets *steps, on errors too: the steps taken of COMPILE_MAX_STEPS, and the few beyond it. */
 enum status constraint_compile_counted(enum constraint_kind kind, const char *text, size_t length,
                                        struct constraint **constraint, uint64_t *steps,
                                        struct error *err) WARN_UNUSED;
 void constraint_destroy(struct constraint *constraint); /* NULL is fine */
 
-size_t constraint_bytes(const struct constraint *constraint); /* of memory */
+size_t constraint_bytes(const struct constraint *constraint); /* memory that it takes */
 size_t constraint_state_count(const struct constraint *constraint);
+/* Returns the automaton (automaton.h), which lives as long as the constraint. */
+const struct automaton *constraint_automaton(const struct constraint *constraint);
 
 /* Unused frames are zero, so that equal states are equal bytes. */
 struct constraint_state {
@@ -49,14 +67,14 @@ struct constraint_state {
 };
 
 void constraint_state_init(const struct constraint *constraint, struct constraint_state *state);
-/* Takes the bytes of a token. False where they aren't allowed; then the state is unchanged. Not for
- * end tokens. */
+/* Takes the bytes of a token, which isn't an end token. Returns false if they aren't allowed; the
+ * state is then unchanged. */
 bool constraint_state_take(const struct constraint *constraint, struct constraint_state *state,
                            const char *bytes, size_t length);
-/* Whether the answer may end here. */
+/* Returns whether the answer may end here. */
 bool constraint_state_may_end(const struct constraint *constraint,
                               const struct constraint_state *state);
-/* Whether it may, and nothing else may follow. */
+/* Returns whether the answer may end here and nothing else may follow. */
 bool constraint_state_is_complete(const struct constraint *constraint,
                                   const struct constraint_state *state);
 

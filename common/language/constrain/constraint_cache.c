@@ -14,7 +14,7 @@ struct slot {
     uint32_t holders;
 };
 
-/* One that was refused for good. */
+/* A source that was refused for good. */
 struct refused {
     struct constraint_source *source; /* NULL: free */
     uint64_t hash, last_taken;
@@ -24,7 +24,7 @@ struct refused {
 struct constraint_cache {
     const struct token_trie *trie;
     struct constraint_cache_limits limits;
-    struct slot **slots; /* each its own memory: entries are handed out */
+    struct slot **slots; /* each has memory of its own, as entries are handed out */
     struct refused refused[CONSTRAINT_CACHE_MAX_REFUSED];
     uint64_t clock;
     struct constraint_cache_counts counts;
@@ -79,7 +79,7 @@ static struct slot *find(const struct constraint_cache *cache,
     return NULL;
 }
 
-/* Its place, or that of the one to go. */
+/* Returns the place of the refused source, or the place that it may take. */
 static struct refused *refused_place(struct constraint_cache *cache,
                                      const struct constraint_source *source, uint64_t hash)
 {
@@ -95,6 +95,7 @@ static struct refused *refused_place(struct constraint_cache *cache,
     return oldest;
 }
 
+/* Remembers the error. Returns STATUS_INVALID. */
 static enum status refuse(struct constraint_cache *cache, const struct constraint_source *source,
                           uint64_t hash, const struct error *err)
 {
@@ -106,10 +107,16 @@ static enum status refuse(struct constraint_cache *cache, const struct constrain
     return STATUS_INVALID;
 }
 
-/* What the others leave an owner, of bytes. */
+/* Returns the bytes that an owner may fill. */
+static size_t share_of(const struct constraint_cache *cache, uint64_t owner)
+{
+    return owner ? cache->limits.max_bytes / 2 : cache->limits.max_bytes;
+}
+
+/* Returns the bytes that the owner may still add now. */
 static size_t room_of(const struct constraint_cache *cache, uint64_t owner)
 {
-    size_t share = owner ? cache->limits.max_bytes / 2 : cache->limits.max_bytes, own = 0;
+    size_t share = share_of(cache, owner), own = 0;
     for (uint32_t i = 0; i < cache->limits.max_entries; i++)
         if (cache->slots[i] && cache->slots[i]->owner == owner)
             own += cache->slots[i]->bytes;
@@ -118,8 +125,8 @@ static size_t room_of(const struct constraint_cache *cache, uint64_t owner)
     return left < of_share ? left : of_share;
 }
 
-/* The one that goes next for this owner's sake: his own if it is his share that is full. NULL: all
- * are held. */
+/* Returns the entry that goes next: not held, not taken for longest, and if `own`, of this owner,
+ * as its share is full. NULL: all are held. */
 static struct slot **next_to_go(const struct constraint_cache *cache, uint64_t owner, bool own)
 {
     struct slot **oldest = NULL;
@@ -132,10 +139,9 @@ static struct slot **next_to_go(const struct constraint_cache *cache, uint64_t o
     return oldest;
 }
 
-/* Whether it would fit if all went that nobody holds. */
+/* Returns whether `bytes` would fit if all entries went that aren't held. */
 static bool may_fit(const struct constraint_cache *cache, uint64_t owner, size_t bytes)
 {
-    size_t share = owner ? cache->limits.max_bytes / 2 : cache->limits.max_bytes;
     size_t held = 0, own = 0;
     uint32_t count = 0;
     for (uint32_t i = 0; i < cache->limits.max_entries; i++) {
@@ -147,24 +153,18 @@ static bool may_fit(const struct constraint_cache *cache, uint64_t owner, size_t
         own += slot->owner == owner ? slot->bytes : 0;
     }
     return count < cache->limits.max_entries && held + bytes <= cache->limits.max_bytes &&
-           own + bytes <= share;
+           own + bytes <= share_of(cache, owner);
 }
 
-static struct slot **empty_slot(const struct constraint_cache *cache)
-{
-    for (uint32_t i = 0; i < cache->limits.max_entries; i++)
-        if (!cache->slots[i])
-            return &cache->slots[i];
-    return NULL;
-}
-
-/* A place for so many bytes, for which others go if they must; NULL where too much is held. */
+/* Returns an empty place with room for `bytes`; drops entries for it. NULL: too much is held. */
 static struct slot **make_room(struct constraint_cache *cache, uint64_t owner, size_t bytes)
 {
     if (!may_fit(cache, owner, bytes))
         return NULL;
     for (;;) {
-        struct slot **empty = empty_slot(cache);
+        struct slot **empty = NULL;
+        for (uint32_t i = 0; i < cache->limits.max_entries && !empty; i++)
+            empty = cache->slots[i] ? NULL : &cache->slots[i];
         size_t left = cache->limits.max_bytes - cache->counts.bytes;
         if (empty && bytes <= room_of(cache, owner))
             return empty;
@@ -180,7 +180,7 @@ static enum status add(struct constraint_cache *cache, struct slot made,
                        struct error *err)
 {
     size_t set_bytes = cache->trie->words * sizeof(uint32_t) + 160;
-    size_t most = made.owner ? cache->limits.max_bytes / 2 : cache->limits.max_bytes;
+    size_t most = share_of(cache, made.owner);
     made.bytes = constraint_bytes(made.entry.constraint) + source->length +
                  (cache->limits.kept_sets + 1u) * set_bytes;
     if (made.bytes > most)

@@ -1,28 +1,43 @@
-/* Which tokens of a vocabulary may come next in a state of a constraint: sets of ids, each worked
- * out by a walk over the trie of the vocabulary (constraint_walk.h), and kept for when the state
- * comes again (bounded; of those that nobody holds, the ones not used for longest go). Who is in
- * the same state holds the same set.
+/* Finds the tokens of a vocabulary that may come next in a state of a constraint: a set of ids,
+ * made by a walk over the vocabulary's trie.
  *
- * One for each constraint, vocabulary and thread; both must outlive it. What is in a set doesn't
- * depend on what was kept. */
+ * A walk may be broken off anywhere and gone on with later, so a caller with little time spends no
+ * more than it has. The unit is one node that is looked at, about 10 ns. The set doesn't depend on
+ * where its walk was broken off, nor on the sets that were kept.
+ *
+ * A constraint_masks keeps sets for when their states come again. It is bounded: among sets that
+ * aren't held, the one not used for longest goes. Equal states share one set. One constraint_masks
+ * belongs to one constraint, one vocabulary and one thread. Constraint and trie must outlive it,
+ * and each walk. */
 #ifndef BATON_LANGUAGE_CONSTRAIN_CONSTRAINT_MASKS_H
 #define BATON_LANGUAGE_CONSTRAIN_CONSTRAINT_MASKS_H
 
-#include "common/language/constrain/constraint_walk.h"
+#include "common/language/constrain/constraint.h"
+#include "common/language/constrain/token_trie.h"
+
+struct constraint_walk; /* about 10 KiB */
+
+struct constraint_walk *constraint_walk_create(void);
+void constraint_walk_destroy(struct constraint_walk *walk); /* NULL is fine */
+
+void constraint_walk_begin(struct constraint_walk *walk, const struct constraint *constraint,
+                           const struct token_trie *trie, const struct constraint_state *state);
+/* Goes on for up to *nodes_left nodes and one more, and subtracts them. Returns true if the walk is
+ * over: bits[trie->words] are whole then. The caller may not change the bits until then. */
+bool constraint_walk_go(struct constraint_walk *walk, uint32_t *bits, uint64_t *nodes_left);
 
 #define CONSTRAINT_MASKS_MAX 4096 /* sets that are kept */
 
 struct constraint_masks;
 
 /* The set of a state: bit id % 32 of bits[id / 32] is set for each token that may come next, and
- * for the end ids where the answer may end. */
+ * for the end ids if the answer may end. */
 struct constraint_mask {
     struct constraint_state state;
-    uint32_t
-        *bits; /* [trie->words]; the maker's until they are whole, and nobody's to change then */
+    uint32_t *bits; /* [trie->words]; the maker writes them until `whole`; constant then */
     uint32_t holders;
     bool whole;
-    void *maker;        /* who works it out, as he likes; NULL: nobody does */
+    void *maker;        /* set by the holder that works the set out; NULL: no holder does */
     uint64_t last_used; /* 0: the place is free */
 };
 
@@ -31,28 +46,28 @@ struct constraint_mask {
 struct constraint_masks *constraint_masks_create(const struct constraint *constraint,
                                                  const struct token_trie *trie,
                                                  uint32_t kept_count);
-/* None may be held any more. */
+/* No set may be held any more. */
 void constraint_masks_destroy(struct constraint_masks *masks); /* NULL is fine */
 
-/* The set of the state, which is kept as long as it is held, or a place for it: who finds it
- * neither whole nor with a maker may work it out. `spare` (the caller's, with bits) where all
- * places that it could have are held: then nobody else sees it. */
+/* Returns the state's set, and holds it until constraint_masks_give. A set that is neither whole
+ * nor has a maker may be worked out by the caller. Returns `spare`, the caller's with bits, if all
+ * places for the state are held; no other holder sees it. */
 struct constraint_mask *constraint_masks_take(struct constraint_masks *masks,
                                               const struct constraint_state *state,
                                               struct constraint_mask *spare);
-/* One that isn't whole, and that nobody holds any more, is forgotten. */
+/* Forgets the set if it isn't whole and has no other holder. */
 void constraint_masks_give(struct constraint_mask *mask);
-/* Begins the walk that makes it whole. */
+/* Begins the walk that makes the set whole. */
 void constraint_masks_begin(struct constraint_masks *masks, const struct constraint_mask *mask,
                             struct constraint_walk *walk);
 
-/* All of it at once: copies the set to bits[trie->words]. Returns how many bits are set: 0 only
- * where the vocabulary lacks a token for what must come. */
+/* Copies the state's set to bits[trie->words], after the whole walk if needed. Returns the number
+ * of bits that are set: 0 only if the vocabulary lacks a token for the bytes that must come. */
 uint32_t constraint_masks_find(struct constraint_masks *masks, const struct constraint_state *state,
                                uint32_t *bits);
 
 struct constraint_masks_counts {
-    uint64_t found, walked; /* sets that were there, whole or under way; begun */
+    uint64_t found, walked; /* sets that were there, whole or under way; walks that were begun */
 };
 struct constraint_masks_counts constraint_masks_counts(const struct constraint_masks *masks);
 

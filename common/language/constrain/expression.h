@@ -1,20 +1,51 @@
-/* Regular expressions, read into a tree over sets of characters. The dialect is what ECMAScript
- * (with flag u, as JSON Schema asks for), Python's re and Rust's regex read the same way:
+/* Sets of characters, and regular expressions, which are read into a tree over such sets. The
+ * dialect is the common part of ECMAScript (with flag u, as JSON Schema asks for), Python's re and
+ * Rust's regex:
  *
- *     .  [a-z]  [^a-z]  |  ( )  (?: )  (?<name> )  (?P<name> )  *  +  ?  {m}  {m,}  {m,n}  and these with a lazy ?
- *     \d \w (ASCII)  \s (White_Space and U+FEFF)  \D \W \S  \t \n \r \f \v \0  \xHH \uHHHH \u{H}  \ before punctuation  ^  $
+ *     .  [a-z]  [^a-z]  |  ( )  (?: )  (?<name> )  (?P<name> )  ^  $
+ *     *  +  ?  {m}  {m,}  {m,n}  and these with a lazy ?
+ *     \d \w (ASCII)  \s (White_Space and U+FEFF)  \D \W \S
+ *     \t \n \r \f \v \0  \xHH \uHHHH \u{H}  \ before punctuation
  *
- * "." is anything but \n, \r, U+2028 and U+2029. What remembers or looks around (\1, \k, (?=, (?!,
- * (?<=, (?<!, \b, \B), atomic groups and possessive repeats, flags, and \p are refused by name:
- * STATUS_UNSUPPORTED. Case matters. */
+ * "." is any character except \n, \r, U+2028 and U+2029. Case matters. STATUS_UNSUPPORTED, with a
+ * name: backreferences, lookaround and boundaries (\1, \k, (?=, (?!, (?<=, (?<!, \b, \B), atomic
+ * groups, possessive repeats, flags, and \p. Plain memory; one thread. */
 #ifndef BATON_LANGUAGE_CONSTRAIN_EXPRESSION_H
 #define BATON_LANGUAGE_CONSTRAIN_EXPRESSION_H
 
 #include "common/base/status.h"
-#include "common/language/constrain/charset.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHARSET_LAST 0x10ffffu
+
+struct char_range {
+    uint32_t low, high; /* inclusive */
+};
+
+/* A set of characters (Unicode scalar values). All zeros is the empty set. charset_add fills it;
+ * then charset_normalise sorts the ranges, makes them disjoint and drops surrogates. The other
+ * functions need a normalised set. */
+struct charset {
+    struct char_range *ranges;
+    size_t count, capacity;
+};
+
+extern const struct charset charset_all; /* all characters */
+
+void charset_deinit(struct charset *set);
+void charset_add(struct charset *set, uint32_t low,
+                 uint32_t high); /* low <= high <= CHARSET_LAST */
+void charset_add_all(struct charset *set, const struct charset *other);
+void charset_normalise(struct charset *set);
+void charset_complement(struct charset *set);
+bool charset_has(const struct charset *set, uint32_t code);
+bool charset_equal(const struct charset *a, const struct charset *b);
 
 #define EXPRESSION_MAX_BYTES  8192
-#define EXPRESSION_MAX_DEPTH  64   /* of groups */
+#define EXPRESSION_MAX_DEPTH  64   /* nested groups */
 #define EXPRESSION_MAX_REPEAT 4096 /* {m,n} */
 
 #define EXPRESSION_ENDLESS UINT32_MAX
@@ -41,8 +72,8 @@ struct expression {
     uint32_t root;
 };
 
-/* `text` is valid UTF-8. STATUS_INVALID, STATUS_UNSUPPORTED or STATUS_LIMIT; the sentence names the
- * construct and its byte. */
+/* `text` is valid UTF-8. STATUS_INVALID, STATUS_UNSUPPORTED or STATUS_LIMIT: the sentence names the
+ * construct and its byte, and *expression holds nothing. */
 enum status expression_parse(const char *text, size_t length, struct expression *expression,
                              struct error *err) WARN_UNUSED;
 void expression_deinit(struct expression *expression);

@@ -1,7 +1,5 @@
 #include "common/language/constrain/grammar.h"
 
-#include "common/language/constrain/grow.h"
-
 void grammar_init(struct grammar *grammar, struct compile_steps *steps)
 {
     *grammar = (struct grammar){.steps = steps};
@@ -93,16 +91,16 @@ void grammar_add_text(struct grammar *grammar, uint32_t from, const char *text, 
     }
 }
 
-/* The search for live states, backwards from the ends: edges by target, and calls by the rule that
- * they wait for. */
+/* Searches for live states, backwards from the ends. Lists are linked by edge: edges into a state,
+ * and calls of a rule. */
 struct trimming {
     struct grammar *grammar;
-    uint32_t *source;  /* of each edge */
-    uint32_t *into;    /* first edge into a state */
-    uint32_t *into_on; /* the next one */
-    uint32_t *calling; /* first call of a rule */
-    uint32_t *calling_on;
-    bool *live; /* states */
+    uint32_t *source;     /* by edge: its state */
+    uint32_t *into;       /* by state: first edge into it */
+    uint32_t *into_on;    /* by edge: next edge into the same state */
+    uint32_t *calling;    /* by rule: first call of it */
+    uint32_t *calling_on; /* by edge: next call of the same rule */
+    bool *live;           /* by state */
     uint32_t *stack;
     size_t stack_count;
 };
@@ -139,17 +137,6 @@ static void open_trimming(struct trimming *t, struct grammar *grammar)
                 t->calling[edge->rule] = e;
             }
         }
-}
-
-static void close_trimming(struct trimming *t)
-{
-    free(t->source);
-    free(t->into);
-    free(t->into_on);
-    free(t->calling);
-    free(t->calling_on);
-    free(t->live);
-    free(t->stack);
 }
 
 static bool rule_lives(const struct trimming *t, uint32_t rule)
@@ -197,6 +184,12 @@ bool grammar_trim(struct grammar *grammar, uint32_t root)
         if (!edge_lives(&t, &grammar->edges[e]))
             grammar->edges[e].kind = EDGE_DEAD;
     bool lives = rule_lives(&t, root);
-    close_trimming(&t);
+    free(t.source);
+    free(t.into);
+    free(t.into_on);
+    free(t.calling);
+    free(t.calling_on);
+    free(t.live);
+    free(t.stack);
     return lives;
 }

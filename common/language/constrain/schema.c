@@ -1,7 +1,6 @@
 #include "common/language/constrain/schema.h"
 
 #include "common/base/str.h"
-#include "common/language/constrain/grow.h"
 #include "common/language/constrain/schema_compiler.h"
 
 #include <stdio.h>
@@ -35,7 +34,7 @@ bool schema_spend(struct schema_compiler *compiler, uint64_t steps)
     return grammar_spend(compiler->grammar, steps);
 }
 
-#define PATH_STEPS 32 /* it takes memory, too */
+#define PATH_STEPS 32 /* a path takes memory too */
 
 static uint32_t add_path(struct schema_compiler *compiler, struct schema_path path)
 {
@@ -109,14 +108,6 @@ void schema_parts_deinit(struct schema_parts *parts)
     *parts = (struct schema_parts){0};
 }
 
-static bool says_nothing(const struct json_value *schema)
-{
-    bool value = false;
-    if (json_kind(schema) == JSON_BOOL)
-        return json_as_bool(schema, &value, NULL) == STATUS_OK && value;
-    return json_kind(schema) == JSON_OBJECT && json_count(schema) == 0;
-}
-
 static int by_schema(const void *a, const void *b)
 {
     uintptr_t left = (uintptr_t)((const struct schema_part *)a)->schema;
@@ -124,13 +115,19 @@ static int by_schema(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* In one order, each once, without those that say nothing: equal lists describe equal values. */
+/* Sorts the parts and drops repeats, and `true` and {}, which allow all values. Equal values have
+ * equal lists then. */
 static void make_canonical(struct schema_parts *parts)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < parts->count; i++)
-        if (!says_nothing(parts->list[i].schema))
+    for (size_t i = 0; i < parts->count; i++) {
+        const struct json_value *schema = parts->list[i].schema;
+        bool allows_all = json_kind(schema) == JSON_BOOL
+                              ? !schema_is_false(schema)
+                              : json_kind(schema) == JSON_OBJECT && json_count(schema) == 0;
+        if (!allows_all)
             parts->list[kept++] = parts->list[i];
+    }
     parts->count = kept;
     if (kept)
         qsort(parts->list, kept, sizeof *parts->list, by_schema);
@@ -153,16 +150,7 @@ enum status schema_fail_full(struct schema_compiler *compiler, uint32_t path)
                        GRAMMAR_MAX_STATES, GRAMMAR_MAX_EDGES, GRAMMAR_MAX_RULES);
 }
 
-static bool same_rule(const struct schema_rule *a, const struct schema_rule *b)
-{
-    bool same =
-        a->is_value == b->is_value && a->value == b->value && a->parts.count == b->parts.count;
-    for (size_t i = 0; same && i < a->parts.count; i++)
-        same = a->parts.list[i].schema == b->parts.list[i].schema;
-    return same;
-}
-
-/* The rule with this description, which is taken over; it is filled later (fill_rules). */
+/* Returns the rule of a value; fill_rules fills a new one later. Takes wanted->parts over. */
 static uint32_t find_rule(struct schema_compiler *compiler, struct schema_rule *wanted)
 {
     uint64_t hash = hash_bytes(&wanted->value, sizeof wanted->value, HASH_SEED + wanted->is_value);
@@ -170,11 +158,17 @@ static uint32_t find_rule(struct schema_compiler *compiler, struct schema_rule *
     for (size_t i = 0; i < wanted->parts.count; i++)
         hash = hash_bytes(&wanted->parts.list[i].schema, sizeof(void *), hash);
     uint32_t *slot = &compiler->slots[(hash ^ (hash >> 32)) % SCHEMA_SLOTS];
-    for (uint32_t at = *slot; at; at = compiler->rules[at - 1].next)
-        if (same_rule(&compiler->rules[at - 1], wanted)) {
+    for (uint32_t at = *slot; at; at = compiler->rules[at - 1].next) {
+        const struct schema_rule *known = &compiler->rules[at - 1];
+        bool same = known->is_value == wanted->is_value && known->value == wanted->value &&
+                    known->parts.count == wanted->parts.count;
+        for (size_t i = 0; same && i < wanted->parts.count; i++)
+            same = known->parts.list[i].schema == wanted->parts.list[i].schema;
+        if (same) {
             schema_parts_deinit(&wanted->parts);
-            return compiler->rules[at - 1].rule;
+            return known->rule;
         }
+    }
     wanted->rule = grammar_add_rule(compiler->grammar, wanted->path);
     wanted->next = *slot;
     if (compiler->grammar->full) {
@@ -231,6 +225,7 @@ bool schema_member(const struct json_value *object, const char *key,
     return false;
 }
 
+/* Puts the edges of a rule. */
 static enum status fill_rule(struct schema_compiler *compiler, struct schema_rule rule)
 {
     const struct grammar_rule *ends = &compiler->grammar->rules[rule.rule];
@@ -250,7 +245,8 @@ static enum status fill_rule(struct schema_compiler *compiler, struct schema_rul
     return status;
 }
 
-/* Rules that are met while others are filled are filled after them: nesting takes no stack. */
+/* Fills rules in turn. Rules that are added meanwhile are filled later, so nesting takes no
+ * stack. */
 static enum status fill_rules(struct schema_compiler *compiler)
 {
     while (compiler->filled < compiler->rule_count) {

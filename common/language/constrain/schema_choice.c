@@ -1,27 +1,23 @@
-#include "common/base/assert.h"
+/* Constants: exactly one value as edges, equality of values, and the choices of enum and const. */
 #include "common/language/constrain/schema_compiler.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define EQUAL_STEPS 4 /* of two values that are compared */
+#define EQUAL_STEPS 4 /* comparing two values */
 
-static bool equal_arrays(struct schema_compiler *compiler, const struct json_value *a,
-                         const struct json_value *b)
+/* Arrays are equal item by item; objects have the same members in any order. */
+static bool equal_containers(struct schema_compiler *compiler, const struct json_value *a,
+                             const struct json_value *b)
 {
     bool equal = json_count(a) == json_count(b);
-    for (size_t i = 0; equal && i < json_count(a); i++)
-        equal = schema_equal_values(compiler, json_at(a, i), json_at(b, i));
-    return equal;
-}
-
-static bool equal_objects(struct schema_compiler *compiler, const struct json_value *a,
-                          const struct json_value *b)
-{
-    bool equal = json_count(a) == json_count(b);
+    if (json_kind(a) == JSON_ARRAY) {
+        for (size_t i = 0; equal && i < json_count(a); i++)
+            equal = schema_equal_values(compiler, json_at(a, i), json_at(b, i));
+        return equal;
+    }
     for (struct json_member m = {0}; equal && json_next(a, &m);) {
         const struct json_value *other;
         equal = schema_spend(compiler, json_count(b)) && schema_member(b, m.key, &other) &&
@@ -35,7 +31,7 @@ static bool is_number(const struct json_value *value)
     return json_kind(value) == JSON_INTEGER || json_kind(value) == JSON_NUMBER;
 }
 
-/* An integer as it is written, however large. */
+/* Returns an integer as it is written, however large: in `room` or in the document. */
 static const char *integer_text(const struct json_value *value, char room[24], size_t *length)
 {
     int64_t small;
@@ -62,7 +58,7 @@ static bool equal_numbers(const struct json_value *a, const struct json_value *b
            json_as_double(b, -HUGE_VAL, HUGE_VAL, &right, NULL) == STATUS_OK && left == right;
 }
 
-/* Recursion is bounded by the depth that the parser allowed. */
+/* Recursion is bounded by the depth that the parser allows. */
 bool schema_equal_values(struct schema_compiler *compiler, const struct json_value *a,
                          const struct json_value *b)
 {
@@ -84,8 +80,7 @@ bool schema_equal_values(struct schema_compiler *compiler, const struct json_val
         return json_as_string(a, &left, &left_length, NULL) == STATUS_OK &&
                json_as_string(b, &right, &right_length, NULL) == STATUS_OK &&
                left_length == right_length && !memcmp(left, right, left_length);
-    case JSON_ARRAY: return equal_arrays(compiler, a, b);
-    default: return equal_objects(compiler, a, b);
+    default: return equal_containers(compiler, a, b);
     }
 }
 
@@ -151,7 +146,7 @@ static void put_number(struct schema_compiler *compiler, const struct json_value
         while (strtod(text, NULL) != number && ++precision <= 17);
         length = strlen(text);
     } else {
-        return; /* no double is it */
+        return; /* beyond doubles: no text is valid */
     }
     grammar_add_text(compiler->grammar, from, shown, length, to);
 }
@@ -179,59 +174,39 @@ void schema_put_value(struct schema_compiler *compiler, const struct json_value 
     }
 }
 
-/* A list of choices in each part: enum, and const as a list of one. False where the value isn't
- * among those of a part. */
-static bool among_choices(struct schema_compiler *compiler, const struct schema_part *part,
+bool schema_allows_choice(struct schema_compiler *compiler, const struct schema_parts *parts,
                           const struct json_value *value)
 {
-    const struct json_value *only, *list;
-    if (schema_member(part->schema, "const", &only) && !schema_equal_values(compiler, only, value))
-        return false;
-    if (!schema_member(part->schema, "enum", &list))
-        return true;
-    for (size_t i = 0; i < json_count(list); i++)
-        if (schema_equal_values(compiler, json_at(list, i), value))
-            return true;
-    return false;
-}
-
-static bool fits_number(const struct schema_facts *facts, const struct json_value *value)
-{
-    struct number_range range = facts->number;
-    struct decimal decimal;
-    double number = 0;
-    int64_t whole;
-    range.part_digits = range.modulus == 1 ? NUMBER_DIGITS : 0;
-    if (json_as_i64(value, INT64_MIN, INT64_MAX, &whole, NULL) == STATUS_OK)
-        decimal_from_i64(whole, &decimal);
-    else if (json_as_double(value, -HUGE_VAL, HUGE_VAL, &number, NULL) == STATUS_OK)
-        decimal_from_double(number, &decimal);
-    else
-        return false;
-    return number_range_has(&range, &decimal);
-}
-
-static size_t count_characters(const char *text, size_t length)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < length; i++)
-        count += ((uint8_t)text[i] & 0xc0) != 0x80;
-    return count;
+    for (size_t i = 0; i < parts->count; i++) {
+        const struct json_value *only, *list;
+        if (schema_member(parts->list[i].schema, "const", &only) &&
+            !schema_equal_values(compiler, only, value))
+            return false;
+        if (!schema_member(parts->list[i].schema, "enum", &list))
+            continue;
+        bool found = false;
+        for (size_t at = 0; at < json_count(list) && !found; at++)
+            found = schema_equal_values(compiler, json_at(list, at), value);
+        if (!found)
+            return false;
+    }
+    return true;
 }
 
 static bool fits_string(const struct schema_facts *facts, const struct text_automaton *automaton,
                         const struct json_value *value)
 {
     const char *text;
-    size_t length;
+    size_t length, count = 0;
     if (json_as_string(value, &text, &length, NULL) != STATUS_OK)
         return false;
-    size_t count = count_characters(text, length);
+    for (size_t i = 0; i < length; i++)
+        count += ((uint8_t)text[i] & 0xc0) != 0x80; /* characters */
     return count >= facts->min_length && count <= facts->max_length &&
            (!facts->pattern || text_automaton_matches(automaton, text, length));
 }
 
-/* What is being chosen from, with what the other parts ask of strings. */
+/* A choice that is being put. `automaton`: of the patterns of the parts. */
 struct choosing {
     struct schema_compiler *compiler;
     const struct schema_facts *facts;
@@ -245,12 +220,15 @@ static bool fits(const struct choosing *c, const struct json_value *value)
     uint32_t type = schema_type_of(value);
     if (!(facts->types & type))
         return false;
-    for (size_t i = 0; i < facts->parts->count; i++)
-        if (!schema_spend(c->compiler, 1) ||
-            !among_choices(c->compiler, &facts->parts->list[i], value))
-            return false;
-    if (type & (SCHEMA_INTEGER | SCHEMA_FRACTION))
-        return fits_number(facts, value);
+    if (!schema_spend(c->compiler, facts->parts->count) ||
+        !schema_allows_choice(c->compiler, facts->parts, value))
+        return false;
+    if (type & (SCHEMA_INTEGER | SCHEMA_FRACTION)) {
+        struct number_range range = facts->number;
+        struct decimal decimal;
+        range.part_digits = range.modulus == 1 ? NUMBER_DIGITS : 0;
+        return decimal_read(value, &decimal) && number_range_has(&range, &decimal);
+    }
     return type != SCHEMA_STRING || fits_string(facts, c->automaton, value);
 }
 
@@ -266,17 +244,6 @@ static enum status put_choice(const struct choosing *c, const struct json_value 
                            "arrays and objects in enum or const aren't supported beside other "
                            "keywords for them");
     schema_put_value(c->compiler, value, c->path, c->from, c->to);
-    return STATUS_OK;
-}
-
-static enum status put_all(const struct choosing *c)
-{
-    const struct schema_part *part = &c->facts->parts->list[c->facts->choice_part];
-    const struct json_value *only, *list = json_find(part->schema, "enum");
-    if (schema_member(part->schema, "const", &only))
-        return put_choice(c, only);
-    for (size_t i = 0; i < json_count(list) && !c->compiler->grammar->full; i++)
-        TRY(put_choice(c, json_at(list, i)));
     return STATUS_OK;
 }
 
@@ -297,7 +264,15 @@ enum status schema_put_choices(struct schema_compiler *compiler, const struct sc
             return schema_fail(compiler, facts->pattern_path, facts->pattern_keyword, status, "%s",
                                why.text);
     }
-    enum status status = put_all(&c);
+    const struct schema_part *part = &facts->parts->list[facts->choice_part];
+    const struct json_value *only, *list = json_find(part->schema, "enum");
+    enum status status = STATUS_OK;
+    if (schema_member(part->schema, "const", &only))
+        status = put_choice(&c, only);
+    else
+        for (size_t i = 0; i < json_count(list) && status == STATUS_OK && !compiler->grammar->full;
+             i++)
+            status = put_choice(&c, json_at(list, i));
     text_automaton_deinit(&automaton);
     return status;
 }

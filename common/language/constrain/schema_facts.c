@@ -1,49 +1,8 @@
-#include "common/base/assert.h"
+/* Gathers the keywords of parts without alternatives. */
 #include "common/language/constrain/schema_compiler.h"
 
 #include <math.h>
 #include <string.h>
-
-/* Keywords that change what is valid and that an automaton can't keep, or that we don't. */
-static const char *const refused[] = {
-    "not",          "if",
-    "then",         "else",
-    "dependencies", "dependentRequired",
-    "contains",     "dependentSchemas",
-    "minContains",  "maxContains",
-    "$dynamicRef",  "$recursiveRef",
-    "divisibleBy",  "unevaluatedItems",
-    "extends",      "unevaluatedProperties",
-    "disallow",
-};
-
-enum status schema_check_keyword(struct schema_compiler *compiler, const char *keyword,
-                                 const struct json_value *value, uint32_t path)
-{
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (!strcmp(keyword, refused[i]))
-            return schema_fail(compiler, path, keyword, STATUS_UNSUPPORTED,
-                               "this keyword isn't supported");
-    if (!strcmp(keyword, "uniqueItems") && !schema_is_false(value))
-        return schema_fail(compiler, path, keyword, STATUS_UNSUPPORTED,
-                           "no automaton can remember which items there were: leave it out");
-    if (!strcmp(keyword, "nullable") && !schema_is_false(value))
-        return schema_fail(compiler, path, keyword, STATUS_UNSUPPORTED,
-                           "this is no keyword of JSON Schema: write \"type\": [..., \"null\"]");
-    return STATUS_OK;
-}
-
-enum status schema_read_count(struct schema_compiler *compiler, const struct json_value *value,
-                              uint32_t path, const char *keyword, uint32_t *count)
-{
-    double number;
-    if (json_as_double(value, 0, 2147483648.0, &number, NULL) != STATUS_OK ||
-        number != floor(number))
-        return schema_fail(compiler, path, keyword, STATUS_INVALID,
-                           "must be a whole number from 0 to 2147483648");
-    *count = (uint32_t)number;
-    return STATUS_OK;
-}
 
 static enum status read_type(struct schema_compiler *compiler, const struct json_value *value,
                              uint32_t path, uint32_t *types)
@@ -98,7 +57,7 @@ uint32_t schema_type_of(const struct json_value *value)
     return SCHEMA_NULL;
 }
 
-/* What gathering is about at the moment. */
+/* A keyword that is being gathered. */
 struct gathering {
     struct schema_compiler *compiler;
     struct schema_facts *facts;
@@ -107,17 +66,12 @@ struct gathering {
     const struct json_value *value;
 };
 
+/* Takes the bound if it is tighter. `direction`: 1 for lower bounds, -1 for upper ones. */
 static enum status gather_bound(struct gathering *g, struct number_bound *bound, int direction,
                                 bool exclusive)
 {
-    double number;
-    int64_t whole;
     struct number_bound found = {.present = true, .exclusive = exclusive};
-    if (json_as_i64(g->value, INT64_MIN, INT64_MAX, &whole, NULL) == STATUS_OK)
-        decimal_from_i64(whole, &found.value);
-    else if (json_as_double(g->value, -HUGE_VAL, HUGE_VAL, &number, NULL) == STATUS_OK)
-        decimal_from_double(number, &found.value);
-    else
+    if (!decimal_read(g->value, &found.value))
         return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_INVALID,
                            "must be a number");
     if (found.value.part_count > NUMBER_DIGITS)
@@ -133,36 +87,6 @@ static enum status gather_bound(struct gathering *g, struct number_bound *bound,
     return STATUS_OK;
 }
 
-static enum status gather_minimum(struct gathering *g)
-{
-    return gather_bound(g, &g->facts->number.low, 1, false);
-}
-
-static enum status gather_exclusive_minimum(struct gathering *g)
-{
-    return gather_bound(g, &g->facts->number.low, 1, true);
-}
-
-static enum status gather_maximum(struct gathering *g)
-{
-    return gather_bound(g, &g->facts->number.high, -1, false);
-}
-
-static enum status gather_exclusive_maximum(struct gathering *g)
-{
-    return gather_bound(g, &g->facts->number.high, -1, true);
-}
-
-static uint64_t common_divisor(uint64_t a, uint64_t b)
-{
-    while (b) {
-        uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 static enum status gather_multiple_of(struct gathering *g)
 {
     double number = 0;
@@ -172,22 +96,39 @@ static enum status gather_multiple_of(struct gathering *g)
     if (number != floor(number) || number > NUMBER_MAX_MODULUS)
         return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_UNSUPPORTED,
                            "only whole numbers up to %d are supported", NUMBER_MAX_MODULUS);
-    uint64_t a = g->facts->number.modulus, b = (uint64_t)number;
-    uint64_t both = a / common_divisor(a, b) * b;
+    uint64_t a = g->facts->number.modulus, divisor = a, rest = (uint64_t)number;
+    while (rest) { /* Euclid's */
+        uint64_t next = divisor % rest;
+        divisor = rest;
+        rest = next;
+    }
+    uint64_t both = a / divisor * (uint64_t)number;
     if (both > NUMBER_MAX_MODULUS)
         return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_UNSUPPORTED,
                            "with the others the least common multiple is over %d",
                            NUMBER_MAX_MODULUS);
     g->facts->number.modulus = (uint32_t)both;
-    /* 1 says that it is whole. */
+    /* Even a multiple of 1 is a whole number. */
     g->facts->types &= ~(uint32_t)SCHEMA_FRACTION;
+    return STATUS_OK;
+}
+
+/* Reads the keyword's count. */
+static enum status read_count(struct gathering *g, uint32_t *count)
+{
+    double number;
+    if (json_as_double(g->value, 0, 2147483648.0, &number, NULL) != STATUS_OK ||
+        number != floor(number))
+        return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_INVALID,
+                           "must be a whole number from 0 to 2147483648");
+    *count = (uint32_t)number;
     return STATUS_OK;
 }
 
 static enum status gather_min(struct gathering *g, uint32_t *min, uint32_t *path)
 {
     uint32_t count = 0;
-    TRY(schema_read_count(g->compiler, g->value, g->part->path, g->keyword, &count));
+    TRY(read_count(g, &count));
     if (count > *min) {
         *min = count;
         *path = g->part->path;
@@ -195,45 +136,14 @@ static enum status gather_min(struct gathering *g, uint32_t *min, uint32_t *path
     return STATUS_OK;
 }
 
-static enum status gather_max(struct gathering *g, uint32_t *max)
+/* `path` may be NULL. */
+static enum status gather_max(struct gathering *g, uint32_t *max, uint32_t *path)
 {
     uint32_t count = 0;
-    TRY(schema_read_count(g->compiler, g->value, g->part->path, g->keyword, &count));
+    TRY(read_count(g, &count));
+    if (count < *max && path)
+        *path = g->part->path;
     *max = count < *max ? count : *max;
-    return STATUS_OK;
-}
-
-static enum status gather_min_length(struct gathering *g)
-{
-    return gather_min(g, &g->facts->min_length, &g->facts->min_length_path);
-}
-
-static enum status gather_max_length(struct gathering *g)
-{
-    return gather_max(g, &g->facts->max_length);
-}
-
-static enum status gather_min_items(struct gathering *g)
-{
-    return gather_min(g, &g->facts->min_items, &g->facts->min_items_path);
-}
-
-static enum status gather_max_items(struct gathering *g)
-{
-    return gather_max(g, &g->facts->max_items);
-}
-
-static enum status gather_min_properties(struct gathering *g)
-{
-    return gather_min(g, &g->facts->min_properties, &g->facts->min_properties_path);
-}
-
-static enum status gather_max_properties(struct gathering *g)
-{
-    uint32_t before = g->facts->max_properties;
-    TRY(gather_max(g, &g->facts->max_properties));
-    if (g->facts->max_properties < before)
-        g->facts->max_properties_path = g->part->path;
     return STATUS_OK;
 }
 
@@ -276,83 +186,133 @@ static enum status gather_format(struct gathering *g)
     return expression ? add_pattern(g, expression, strlen(expression), TEXT_WHOLE) : STATUS_OK;
 }
 
-static enum status gather_type(struct gathering *g)
-{
-    uint32_t types = 0;
-    TRY(schema_read_types(g->compiler, g->value, g->part->path, &types));
-    g->facts->types &= types;
-    return STATUS_OK;
-}
-
-static enum status gather_choice(struct gathering *g)
-{
-    bool is_enum = !strcmp(g->keyword, "enum");
-    if (is_enum && json_kind(g->value) != JSON_ARRAY)
-        return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_INVALID,
-                           "must be an array");
-    uint32_t index = (uint32_t)(g->part - g->facts->parts->list);
-    if (g->facts->choice_part == SCHEMA_NONE)
-        g->facts->choice_part = index;
-    return STATUS_OK;
-}
-
-static enum status gather_container(struct gathering *g)
-{
-    g->facts->has_container_keywords = true;
-    return STATUS_OK;
-}
-
-static const struct {
-    const char *keyword;
-    enum status (*gather)(struct gathering *g);
-} gatherers[] = {
-    {"type", gather_type},
-    {"enum", gather_choice},
-    {"const", gather_choice},
-    {"minLength", gather_min_length},
-    {"maxLength", gather_max_length},
-    {"pattern", gather_pattern},
-    {"format", gather_format},
-    {"minimum", gather_minimum},
-    {"maximum", gather_maximum},
-    {"exclusiveMinimum", gather_exclusive_minimum},
-    {"exclusiveMaximum", gather_exclusive_maximum},
-    {"multipleOf", gather_multiple_of},
-    {"minItems", gather_min_items},
-    {"maxItems", gather_max_items},
-    {"minProperties", gather_min_properties},
-    {"maxProperties", gather_max_properties},
-    {"items", gather_container},
-    {"prefixItems", gather_container},
-    {"additionalItems", gather_container},
-    {"properties", gather_container},
-    {"required", gather_container},
-    {"additionalProperties", gather_container},
-    {"patternProperties", gather_container},
-    {"propertyNames", gather_container},
+/* Keywords that JSON Schema doesn't know, and annotations, change nothing: KEYWORD_OTHER. */
+enum keyword {
+    KEYWORD_OTHER,
+    KEYWORD_TYPE,
+    KEYWORD_CHOICE,
+    KEYWORD_MIN_LENGTH,
+    KEYWORD_MAX_LENGTH,
+    KEYWORD_PATTERN,
+    KEYWORD_FORMAT,
+    KEYWORD_MINIMUM,
+    KEYWORD_MAXIMUM,
+    KEYWORD_EXCLUSIVE_MINIMUM,
+    KEYWORD_EXCLUSIVE_MAXIMUM,
+    KEYWORD_MULTIPLE_OF,
+    KEYWORD_MIN_ITEMS,
+    KEYWORD_MAX_ITEMS,
+    KEYWORD_MIN_PROPERTIES,
+    KEYWORD_MAX_PROPERTIES,
+    KEYWORD_CONTAINER, /* schema_leaf.c and schema_object.c read it */
+    KEYWORD_UNIQUE_ITEMS,
+    KEYWORD_NULLABLE,
+    KEYWORD_REFUSED, /* changes what is valid, and an automaton can't keep it or we don't */
 };
 
-static enum status gather_member(struct gathering *g)
+static enum keyword keyword_of(const char *name)
 {
-    TRY(schema_check_keyword(g->compiler, g->keyword, g->value, g->part->path));
-    for (size_t i = 0; i < sizeof gatherers / sizeof *gatherers; i++)
-        if (!strcmp(g->keyword, gatherers[i].keyword))
-            return gatherers[i].gather(g);
-    return STATUS_OK; /* annotations, and what JSON Schema doesn't know: they change nothing */
+    static const struct {
+        const char *name;
+        enum keyword keyword;
+    } known[] = {
+        {"type", KEYWORD_TYPE},
+        {"enum", KEYWORD_CHOICE},
+        {"const", KEYWORD_CHOICE},
+        {"minLength", KEYWORD_MIN_LENGTH},
+        {"maxLength", KEYWORD_MAX_LENGTH},
+        {"pattern", KEYWORD_PATTERN},
+        {"format", KEYWORD_FORMAT},
+        {"minimum", KEYWORD_MINIMUM},
+        {"maximum", KEYWORD_MAXIMUM},
+        {"exclusiveMinimum", KEYWORD_EXCLUSIVE_MINIMUM},
+        {"exclusiveMaximum", KEYWORD_EXCLUSIVE_MAXIMUM},
+        {"multipleOf", KEYWORD_MULTIPLE_OF},
+        {"minItems", KEYWORD_MIN_ITEMS},
+        {"maxItems", KEYWORD_MAX_ITEMS},
+        {"minProperties", KEYWORD_MIN_PROPERTIES},
+        {"maxProperties", KEYWORD_MAX_PROPERTIES},
+        {"items", KEYWORD_CONTAINER},
+        {"prefixItems", KEYWORD_CONTAINER},
+        {"additionalItems", KEYWORD_CONTAINER},
+        {"properties", KEYWORD_CONTAINER},
+        {"required", KEYWORD_CONTAINER},
+        {"additionalProperties", KEYWORD_CONTAINER},
+        {"patternProperties", KEYWORD_CONTAINER},
+        {"propertyNames", KEYWORD_CONTAINER},
+        {"uniqueItems", KEYWORD_UNIQUE_ITEMS},
+        {"nullable", KEYWORD_NULLABLE},
+        {"not", KEYWORD_REFUSED},
+        {"if", KEYWORD_REFUSED},
+        {"then", KEYWORD_REFUSED},
+        {"else", KEYWORD_REFUSED},
+        {"dependencies", KEYWORD_REFUSED},
+        {"dependentRequired", KEYWORD_REFUSED},
+        {"dependentSchemas", KEYWORD_REFUSED},
+        {"contains", KEYWORD_REFUSED},
+        {"minContains", KEYWORD_REFUSED},
+        {"maxContains", KEYWORD_REFUSED},
+        {"$dynamicRef", KEYWORD_REFUSED},
+        {"$recursiveRef", KEYWORD_REFUSED},
+        {"divisibleBy", KEYWORD_REFUSED},
+        {"unevaluatedItems", KEYWORD_REFUSED},
+        {"unevaluatedProperties", KEYWORD_REFUSED},
+        {"extends", KEYWORD_REFUSED},
+        {"disallow", KEYWORD_REFUSED},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(name, known[i].name))
+            return known[i].keyword;
+    return KEYWORD_OTHER;
 }
 
-static enum status gather_part(struct schema_compiler *compiler, struct schema_facts *facts,
-                               const struct schema_part *part)
+static enum status gather_keyword(struct gathering *g)
 {
-    if (schema_is_false(part->schema))
-        facts->types = 0;
-    for (struct json_member m = {0}; json_next(part->schema, &m);) {
-        if (!schema_spend(compiler, SCHEMA_KEYWORD_STEPS))
-            return schema_fail_full(compiler, part->path);
-        struct gathering g = {compiler, facts, part, m.key, m.value};
-        TRY(gather_member(&g));
+    struct schema_facts *facts = g->facts;
+    uint32_t types = 0;
+    switch (keyword_of(g->keyword)) {
+    case KEYWORD_OTHER: return STATUS_OK;
+    case KEYWORD_TYPE:
+        TRY(schema_read_types(g->compiler, g->value, g->part->path, &types));
+        facts->types &= types;
+        return STATUS_OK;
+    case KEYWORD_CHOICE:
+        if (!strcmp(g->keyword, "enum") && json_kind(g->value) != JSON_ARRAY)
+            return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_INVALID,
+                               "must be an array");
+        if (facts->choice_part == SCHEMA_NONE)
+            facts->choice_part = (uint32_t)(g->part - facts->parts->list);
+        return STATUS_OK;
+    case KEYWORD_MIN_LENGTH: return gather_min(g, &facts->min_length, &facts->min_length_path);
+    case KEYWORD_MAX_LENGTH: return gather_max(g, &facts->max_length, NULL);
+    case KEYWORD_PATTERN: return gather_pattern(g);
+    case KEYWORD_FORMAT: return gather_format(g);
+    case KEYWORD_MINIMUM: return gather_bound(g, &facts->number.low, 1, false);
+    case KEYWORD_MAXIMUM: return gather_bound(g, &facts->number.high, -1, false);
+    case KEYWORD_EXCLUSIVE_MINIMUM: return gather_bound(g, &facts->number.low, 1, true);
+    case KEYWORD_EXCLUSIVE_MAXIMUM: return gather_bound(g, &facts->number.high, -1, true);
+    case KEYWORD_MULTIPLE_OF: return gather_multiple_of(g);
+    case KEYWORD_MIN_ITEMS: return gather_min(g, &facts->min_items, &facts->min_items_path);
+    case KEYWORD_MAX_ITEMS: return gather_max(g, &facts->max_items, NULL);
+    case KEYWORD_MIN_PROPERTIES:
+        return gather_min(g, &facts->min_properties, &facts->min_properties_path);
+    case KEYWORD_MAX_PROPERTIES:
+        return gather_max(g, &facts->max_properties, &facts->max_properties_path);
+    case KEYWORD_CONTAINER: facts->has_container_keywords = true; return STATUS_OK;
+    case KEYWORD_UNIQUE_ITEMS:
+        if (schema_is_false(g->value))
+            return STATUS_OK;
+        return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_UNSUPPORTED,
+                           "no automaton can remember which items there were: leave it out");
+    case KEYWORD_NULLABLE:
+        if (schema_is_false(g->value))
+            return STATUS_OK;
+        return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_UNSUPPORTED,
+                           "this is no keyword of JSON Schema: write \"type\": [..., \"null\"]");
+    case KEYWORD_REFUSED: break;
     }
-    return STATUS_OK;
+    return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_UNSUPPORTED,
+                       "this keyword isn't supported");
 }
 
 enum status schema_facts_gather(struct schema_compiler *compiler, const struct schema_parts *parts,
@@ -365,8 +325,17 @@ enum status schema_facts_gather(struct schema_compiler *compiler, const struct s
                                    .max_items = UINT32_MAX,
                                    .max_properties = UINT32_MAX,
                                    .choice_part = SCHEMA_NONE};
-    for (size_t i = 0; i < parts->count; i++)
-        TRY(gather_part(compiler, facts, &parts->list[i]));
+    for (size_t i = 0; i < parts->count; i++) {
+        const struct schema_part *part = &parts->list[i];
+        if (schema_is_false(part->schema))
+            facts->types = 0;
+        for (struct json_member m = {0}; json_next(part->schema, &m);) {
+            if (!schema_spend(compiler, SCHEMA_KEYWORD_STEPS))
+                return schema_fail_full(compiler, part->path);
+            struct gathering g = {compiler, facts, part, m.key, m.value};
+            TRY(gather_keyword(&g));
+        }
+    }
     return STATUS_OK;
 }
 

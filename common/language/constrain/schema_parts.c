@@ -1,9 +1,8 @@
+/* The parts of a value: $ref and allOf bring schemas in, anyOf and oneOf leave alternatives
+ * open. */
+#include "common/base/str.h"
 #include "common/language/constrain/schema_compiler.h"
 
-#include "common/base/str.h"
-#include "common/base/utf8.h"
-
-#include <stdlib.h>
 #include <string.h>
 
 static int hex_digit(char c)
@@ -12,7 +11,7 @@ static int hex_digit(char c)
     return found ? (int)(found - digits) : -1;
 }
 
-/* One step of a pointer in a fragment: %xx, ~0 and ~1 are put back. */
+/* Undoes %xx, ~0 and ~1 in one step of a pointer. */
 static void unescape(const char *text, size_t length, struct str *out)
 {
     for (size_t i = 0; i < length; i++) {
@@ -28,7 +27,8 @@ static void unescape(const char *text, size_t length, struct str *out)
     }
 }
 
-/* One step down; the path's key is the document's own, which lives as long. */
+/* Goes one step down. Returns false if there is no such member or item. The path's key is the
+ * document's own, which lives long enough. */
 static bool step_into(struct schema_compiler *compiler, const struct json_value **at,
                       uint32_t *path, const char *step)
 {
@@ -73,14 +73,6 @@ static enum status resolve(struct schema_compiler *compiler, const char *referen
     return STATUS_OK;
 }
 
-static bool is_ancestor(const struct schema_parts *parts, size_t of, size_t candidate)
-{
-    for (size_t at = of; at != SCHEMA_NONE; at = parts->list[at].parent)
-        if (at == candidate)
-            return true;
-    return false;
-}
-
 static enum status add_reference(struct schema_compiler *compiler, struct schema_parts *parts,
                                  size_t i, const struct json_value *value)
 {
@@ -94,9 +86,11 @@ static enum status add_reference(struct schema_compiler *compiler, struct schema
     for (size_t at = 0; at < parts->count; at++) {
         if (parts->list[at].schema != target.schema)
             continue;
-        if (is_ancestor(parts, i, at))
-            return schema_fail(compiler, path, "$ref", STATUS_INVALID,
-                               "\"%s\" leads back to itself without a value between", reference);
+        for (size_t above = i; above != SCHEMA_NONE; above = parts->list[above].parent)
+            if (above == at)
+                return schema_fail(compiler, path, "$ref", STATUS_INVALID,
+                                   "\"%s\" leads back to itself without a value between",
+                                   reference);
         return STATUS_OK;
     }
     schema_parts_add(parts, target.schema, target.path, (uint32_t)i);
@@ -147,47 +141,161 @@ enum status schema_flatten(struct schema_compiler *compiler, struct schema_parts
     return STATUS_OK;
 }
 
-/* Values of one kind of a leaf: no alternatives are left. */
-static enum status put_types(struct schema_compiler *compiler, const struct schema_facts *facts,
-                             uint32_t from, uint32_t to)
+/* ---------------------------------------------------------- telling alternatives of oneOf apart */
+
+/* Looks only at what is plain to see: types, enum and const. Two objects also exclude each other by
+ * a required property: with different values of these, or forbidden by the other schema. */
+#define MAX_DEPTH 4 /* properties of properties that are looked into */
+
+static enum status exclusive_parts(struct schema_compiler *compiler, const struct schema_parts *a,
+                                   const struct schema_parts *b, int depth, bool *exclusive);
+
+static enum status types_of(struct schema_compiler *compiler, const struct schema_parts *parts,
+                            uint32_t *types)
 {
-    struct grammar *grammar = compiler->grammar;
-    if (facts->types & SCHEMA_NULL)
-        grammar_add_text(grammar, from, "null", 4, to);
-    if (facts->types & SCHEMA_BOOLEAN) {
-        grammar_add_text(grammar, from, "true", 4, to);
-        grammar_add_text(grammar, from, "false", 5, to);
+    *types = SCHEMA_ALL;
+    for (size_t i = 0; i < parts->count; i++) {
+        const struct json_value *value;
+        uint32_t some = SCHEMA_ALL;
+        if (schema_member(parts->list[i].schema, "type", &value))
+            TRY(schema_read_types(compiler, value, parts->list[i].path, &some));
+        *types &= some;
     }
-    struct number_range number = facts->number;
-    bool whole = !(facts->types & SCHEMA_FRACTION) || number.modulus > 1;
-    number.part_digits = whole ? 0 : NUMBER_DIGITS;
-    if (!whole && !number.low.present && !number.high.present)
-        number_put_any(grammar, from, to);
-    else if (facts->types & (SCHEMA_FRACTION | SCHEMA_INTEGER))
-        number_range_put(grammar, &number, from, to);
-    if (facts->types & SCHEMA_STRING)
-        TRY(schema_put_string(compiler, facts, from, to));
-    if (facts->types & SCHEMA_ARRAY)
-        TRY(schema_put_array(compiler, facts, from, to));
-    if (facts->types & SCHEMA_OBJECT)
-        TRY(schema_put_object(compiler, facts, from, to));
     return STATUS_OK;
 }
 
-static enum status put_leaf(struct schema_compiler *compiler, const struct schema_parts *parts,
-                            uint32_t from, uint32_t to)
+/* Returns whether `b` allows none of the choices of `a`: by its own choices, or by `types`. Returns
+ * false if `a` has no choices. */
+static bool choices_differ(struct schema_compiler *compiler, const struct schema_parts *a,
+                           const struct schema_parts *b, uint32_t types)
 {
-    struct schema_facts facts;
-    enum status status = schema_facts_gather(compiler, parts, &facts);
-    if (status == STATUS_OK && facts.choice_part != SCHEMA_NONE)
-        status = schema_put_choices(compiler, &facts, from, to);
-    else if (status == STATUS_OK)
-        status = put_types(compiler, &facts, from, to);
-    schema_facts_deinit(&facts);
+    for (size_t i = 0; i < a->count; i++) {
+        const struct json_value *only, *list;
+        if (schema_member(a->list[i].schema, "const", &only) &&
+            (!schema_allows_choice(compiler, b, only) || !(schema_type_of(only) & types)))
+            return true;
+        if (!schema_member(a->list[i].schema, "enum", &list) || json_kind(list) != JSON_ARRAY)
+            continue;
+        bool all = true;
+        for (size_t at = 0; at < json_count(list) && all && schema_spend(compiler, 1); at++)
+            all = !schema_allows_choice(compiler, b, json_at(list, at)) ||
+                  !(schema_type_of(json_at(list, at)) & types);
+        if (all)
+            return true;
+    }
+    return false;
+}
+
+static bool is_required(struct schema_compiler *compiler, const struct schema_parts *parts,
+                        const char *name)
+{
+    for (size_t i = 0; i < parts->count; i++) {
+        const struct json_value *list = json_find(parts->list[i].schema, "required");
+        schema_spend(compiler, 1 + json_count(list));
+        for (size_t at = 0; json_kind(list) == JSON_ARRAY && at < json_count(list); at++) {
+            const char *other;
+            if (json_as_string(json_at(list, at), &other, NULL, NULL) == STATUS_OK &&
+                !strcmp(other, name))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Finds the property's schemas, flat; none if no part has one. Sets *forbidden if a part forbids
+ * the property. */
+static enum status property_of(struct schema_compiler *compiler, const struct schema_parts *parts,
+                               const char *name, struct schema_parts *found, bool *forbidden)
+{
+    *found = (struct schema_parts){0};
+    *forbidden = false;
+    for (size_t i = 0; i < parts->count; i++) {
+        const struct schema_part *part = &parts->list[i];
+        const struct json_value *additional, *properties = json_find(part->schema, "properties");
+        const struct json_value *schema = json_find(properties, name);
+        schema_spend(compiler, 1 + json_count(properties));
+        bool flag = true;
+        if (schema)
+            schema_parts_add(found, schema, part->path, SCHEMA_NONE);
+        else if (schema_member(part->schema, "additionalProperties", &additional) &&
+                 json_as_bool(additional, &flag, NULL) == STATUS_OK && !flag &&
+                 !json_find(part->schema, "patternProperties"))
+            *forbidden = true;
+    }
+    return schema_flatten(compiler, found, 0);
+}
+
+/* `a` requires the property. Sets *differs if no value of it is valid for both. */
+static enum status property_differs(struct schema_compiler *compiler, const struct schema_parts *a,
+                                    const struct schema_parts *b, const char *name, int depth,
+                                    bool *differs)
+{
+    struct schema_parts left, right = {0};
+    bool forbidden, other_forbidden = false;
+    enum status status = property_of(compiler, a, name, &left, &forbidden);
+    if (status == STATUS_OK)
+        status = property_of(compiler, b, name, &right, &other_forbidden);
+    *differs = other_forbidden;
+    if (status == STATUS_OK && !*differs && left.count && right.count &&
+        is_required(compiler, b, name))
+        status = exclusive_parts(compiler, &left, &right, depth + 1, differs);
+    schema_parts_deinit(&left);
+    schema_parts_deinit(&right);
     return status;
 }
 
-/* The two keywords that leave alternatives open, in the order in which they are written out. */
+static enum status objects_differ(struct schema_compiler *compiler, const struct schema_parts *a,
+                                  const struct schema_parts *b, int depth, bool *differ)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        const struct json_value *list = json_find(a->list[i].schema, "required");
+        for (size_t at = 0; json_kind(list) == JSON_ARRAY && at < json_count(list); at++) {
+            const char *name;
+            if (json_as_string(json_at(list, at), &name, NULL, NULL) != STATUS_OK)
+                continue;
+            TRY(property_differs(compiler, a, b, name, depth, differ));
+            if (*differ)
+                return STATUS_OK;
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status exclusive_parts(struct schema_compiler *compiler, const struct schema_parts *a,
+                                   const struct schema_parts *b, int depth, bool *exclusive)
+{
+    uint32_t left = 0, right = 0;
+    *exclusive = false;
+    TRY(types_of(compiler, a, &left));
+    TRY(types_of(compiler, b, &right));
+    *exclusive = !(left & right) || choices_differ(compiler, a, b, right) ||
+                 choices_differ(compiler, b, a, left);
+    if (*exclusive || (left & right) != SCHEMA_OBJECT || depth == MAX_DEPTH)
+        return STATUS_OK;
+    TRY(objects_differ(compiler, a, b, depth, exclusive));
+    return *exclusive ? STATUS_OK : objects_differ(compiler, b, a, depth, exclusive);
+}
+
+/* Sets *exclusive if it is sure that no value is valid for both schemas. */
+static enum status find_exclusive(struct schema_compiler *compiler, const struct json_value *a,
+                                  const struct json_value *b, uint32_t path, bool *exclusive)
+{
+    struct schema_parts left = {0}, right = {0};
+    schema_parts_add(&left, a, path, SCHEMA_NONE);
+    schema_parts_add(&right, b, path, SCHEMA_NONE);
+    enum status status = schema_flatten(compiler, &left, 0);
+    if (status == STATUS_OK)
+        status = schema_flatten(compiler, &right, 0);
+    if (status == STATUS_OK)
+        status = exclusive_parts(compiler, &left, &right, 0, exclusive);
+    schema_parts_deinit(&left);
+    schema_parts_deinit(&right);
+    return status;
+}
+
+/* -------------------------------------------------------------------------- anyOf and oneOf */
+
+/* Keywords that leave alternatives open, in the order in which they are written out. */
 static const char *const open_keywords[] = {"anyOf", "oneOf"};
 #define OPEN_KEYWORDS 2
 
@@ -197,9 +305,8 @@ static enum status check_one_of(struct schema_compiler *compiler, const struct s
     for (size_t i = 0; i < json_count(list); i++)
         for (size_t j = 0; j < i; j++) {
             bool exclusive;
-            struct schema_part a = {json_at(list, i), part->path, SCHEMA_NONE};
-            struct schema_part b = {json_at(list, j), part->path, SCHEMA_NONE};
-            TRY(schema_exclusive(compiler, &a, &b, &exclusive));
+            TRY(find_exclusive(compiler, json_at(list, i), json_at(list, j), part->path,
+                               &exclusive));
             if (!exclusive)
                 return schema_fail(compiler, part->path, "oneOf", STATUS_UNSUPPORTED,
                                    "alternatives %zu and %zu may both be valid for a value, which "
@@ -213,7 +320,7 @@ static enum status check_one_of(struct schema_compiler *compiler, const struct s
 static enum status put_open(struct schema_compiler *compiler, const struct schema_parts *parts,
                             size_t step, uint32_t from, uint32_t to);
 
-/* The parts with one of the alternatives, and on to the next open keyword. */
+/* Puts the parts with one of the alternatives; put_open goes on with the next open keyword. */
 static enum status put_alternative(struct schema_compiler *compiler,
                                    const struct schema_parts *parts, size_t step, size_t index,
                                    uint32_t from, uint32_t to)
@@ -234,8 +341,8 @@ static enum status put_alternative(struct schema_compiler *compiler,
     return status;
 }
 
-/* `step` counts open keywords of parts. Recursion is as deep as parts may be (flatten_one bounds
- * chains). */
+/* `step` counts the open keywords of all parts. Recursion is as deep as parts may be: flatten_one
+ * bounds chains. */
 static enum status put_open(struct schema_compiler *compiler, const struct schema_parts *parts,
                             size_t step, uint32_t from, uint32_t to)
 {
@@ -247,7 +354,7 @@ static enum status put_open(struct schema_compiler *compiler, const struct schem
     if (compiler->grammar->full)
         return STATUS_OK;
     if (step == OPEN_KEYWORDS * parts->count)
-        return put_leaf(compiler, parts, from, to);
+        return schema_put_leaf(compiler, parts, from, to);
     const struct schema_part *part = &parts->list[step / OPEN_KEYWORDS];
     const char *keyword = open_keywords[step % OPEN_KEYWORDS];
     if (json_kind(list) != JSON_ARRAY || json_count(list) == 0)

@@ -2,36 +2,284 @@
 
 #include "common/base/str.h"
 #include "common/base/utf8.h"
-#include "common/language/constrain/grow.h"
-#include "common/language/constrain/text_pattern.h"
+#include "common/language/constrain/expression.h"
 
 #include <string.h>
 
+/* A pattern is a nondeterministic automaton: expressions are written out into it. */
+#define TEXT_NOWHERE UINT32_MAX
+
+enum text_edge_kind { TEXT_JUMP, TEXT_SET, TEXT_BEGIN, TEXT_END };
+
+/* A place has at most two edges of one kind; only jumps have a second one. */
+struct text_place {
+    uint8_t kind;
+    uint8_t part;
+    uint32_t set;
+    uint32_t target, other; /* TEXT_NOWHERE */
+};
+
+struct text_part {
+    uint32_t start, end;
+    uint32_t tail; /* place from which everything matches; TEXT_NOWHERE */
+};
+
+struct text_pattern {
+    struct text_place *places;
+    size_t place_count, place_capacity;
+    struct charset *sets;
+    size_t set_count, set_capacity;
+    struct text_part parts[TEXT_MAX_PARTS];
+    uint32_t part_count;
+    bool full;                   /* at the limit of places or steps */
+    struct compile_steps *steps; /* count of the whole constraint */
+};
+
+#define BYTE_STEPS  16 /* reading one byte of an expression */
+#define RANGE_STEPS 16 /* sorting one range of a set */
+
+struct text_pattern *text_pattern_create(struct compile_steps *steps)
+{
+    struct text_pattern *pattern = calloc(1, sizeof *pattern);
+    ASSERT(pattern);
+    pattern->steps = steps;
+    return pattern;
+}
+
+void text_pattern_destroy(struct text_pattern *pattern)
+{
+    if (!pattern)
+        return;
+    for (size_t i = 0; i < pattern->set_count; i++)
+        charset_deinit(&pattern->sets[i]);
+    free(pattern->sets);
+    free(pattern->places);
+    free(pattern);
+}
+
+/* Sets `full` if the steps are over. */
+static void count_steps(struct text_pattern *pattern, uint64_t steps)
+{
+    if (!compile_steps_take(pattern->steps, steps))
+        pattern->full = true;
+}
+
+/* Returns a place that leads nowhere yet. At the limit: the first place, and sets `full`. */
+static uint32_t add_place(struct text_pattern *pattern)
+{
+    count_steps(pattern, 1);
+    if (pattern->place_count == TEXT_MAX_PLACES) {
+        pattern->full = true;
+        return 0;
+    }
+    pattern->places = grow(pattern->places, pattern->place_count, &pattern->place_capacity,
+                           sizeof *pattern->places);
+    pattern->places[pattern->place_count] = (struct text_place){
+        .part = (uint8_t)pattern->part_count, .target = TEXT_NOWHERE, .other = TEXT_NOWHERE};
+    return (uint32_t)pattern->place_count++;
+}
+
+static void lead(struct text_pattern *pattern, uint32_t from, enum text_edge_kind kind,
+                 uint32_t set, uint32_t to)
+{
+    struct text_place *place = &pattern->places[from];
+    if (pattern->full)
+        return;
+    if (place->target != TEXT_NOWHERE) {
+        ASSERT(place->kind == TEXT_JUMP && kind == TEXT_JUMP && place->other == TEXT_NOWHERE);
+        place->other = to;
+        return;
+    }
+    place->kind = (uint8_t)kind;
+    place->set = set;
+    place->target = to;
+}
+
+static void jump(struct text_pattern *pattern, uint32_t from, uint32_t to)
+{
+    lead(pattern, from, TEXT_JUMP, 0, to);
+}
+
+static uint32_t set_index(struct text_pattern *pattern, const struct charset *set)
+{
+    count_steps(pattern, pattern->set_count + set->count * RANGE_STEPS);
+    for (uint32_t i = 0; i < pattern->set_count; i++)
+        if (charset_equal(&pattern->sets[i], set))
+            return i;
+    pattern->sets =
+        grow(pattern->sets, pattern->set_count, &pattern->set_capacity, sizeof *pattern->sets);
+    pattern->sets[pattern->set_count] = (struct charset){0};
+    charset_add_all(&pattern->sets[pattern->set_count], set);
+    return (uint32_t)pattern->set_count++;
+}
+
+/* Writes an expression out into a pattern. */
+struct writing {
+    struct text_pattern *pattern;
+    const struct expression *expression;
+    uint32_t *set_of; /* by set of the expression: index of the pattern's set */
+};
+
+static uint32_t put(struct writing *w, uint32_t node, uint32_t from);
+
+static uint32_t put_repeat(struct writing *w, const struct expression_node *node, uint32_t from)
+{
+    struct text_pattern *pattern = w->pattern;
+    for (uint32_t i = 0; i < node->min && !pattern->full; i++) {
+        from = put(w, node->a, from);
+        count_steps(pattern, 1); /* the repeated node may be empty, and then adds no places */
+    }
+    uint32_t end = add_place(pattern), at = add_place(pattern);
+    jump(pattern, from, at);
+    if (node->max == EXPRESSION_ENDLESS) {
+        uint32_t inside = add_place(pattern), back = add_place(pattern);
+        jump(pattern, at, inside);
+        jump(pattern, at, end);
+        jump(pattern, put(w, node->a, inside), back);
+        jump(pattern, back, at);
+        return end;
+    }
+    for (uint32_t i = node->min; i < node->max && !pattern->full; i++) {
+        uint32_t inside = add_place(pattern);
+        jump(pattern, at, inside);
+        jump(pattern, at, end);
+        at = add_place(pattern);
+        jump(pattern, put(w, node->a, inside), at);
+    }
+    jump(pattern, at, end);
+    return end;
+}
+
+/* Writes the node out from `from`, which leads nowhere yet. Returns a place that leads nowhere. */
+static uint32_t put(struct writing *w, uint32_t index, uint32_t from)
+{
+    const struct expression_node *node = &w->expression->nodes[index];
+    struct text_pattern *pattern = w->pattern;
+    if (pattern->full || node->kind == EXPRESSION_EMPTY)
+        return from;
+    if (node->kind == EXPRESSION_THEN)
+        return put(w, node->b, put(w, node->a, from));
+    if (node->kind == EXPRESSION_REPEAT)
+        return put_repeat(w, node, from);
+    uint32_t to = add_place(pattern);
+    if (node->kind == EXPRESSION_OR) {
+        uint32_t a = add_place(pattern), b = add_place(pattern);
+        jump(pattern, from, a);
+        jump(pattern, from, b);
+        jump(pattern, put(w, node->a, a), to);
+        jump(pattern, put(w, node->b, b), to);
+    } else if (node->kind == EXPRESSION_SET) {
+        lead(pattern, from, TEXT_SET, w->set_of[node->a], to);
+    } else {
+        lead(pattern, from, node->kind == EXPRESSION_BEGIN ? TEXT_BEGIN : TEXT_END, 0, to);
+    }
+    return to;
+}
+
+/* Puts any text. Returns a place that leads nowhere; *loop is the place where the text may still
+ * grow. */
+static uint32_t put_anything(struct text_pattern *pattern, uint32_t from, uint32_t *loop)
+{
+    uint32_t any = set_index(pattern, &charset_all), inside = add_place(pattern),
+             to = add_place(pattern);
+    *loop = add_place(pattern);
+    jump(pattern, from, *loop);
+    jump(pattern, *loop, inside);
+    jump(pattern, *loop, to);
+    lead(pattern, inside, TEXT_SET, any, *loop);
+    return to;
+}
+
+static void put_part(struct text_pattern *pattern, const struct expression *expression,
+                     enum text_match match)
+{
+    struct text_part part = {.tail = TEXT_NOWHERE};
+    struct writing w = {pattern, expression,
+                        malloc((expression->set_count + 1) * sizeof *w.set_of)};
+    ASSERT(w.set_of);
+    for (size_t i = 0; i < expression->set_count && !pattern->full; i++)
+        w.set_of[i] = set_index(pattern, &expression->sets[i]);
+    uint32_t at = part.start = add_place(pattern), loop;
+    if (match == TEXT_ANYWHERE)
+        at = put_anything(pattern, at, &loop);
+    at = put(&w, expression->root, at);
+    if (match == TEXT_ANYWHERE)
+        at = put_anything(pattern, at, &part.tail);
+    part.end = at;
+    free(w.set_of);
+    pattern->parts[pattern->part_count++] = part;
+}
+
+static enum status check_room(const struct text_pattern *pattern, struct error *err)
+{
+    if (pattern->part_count == TEXT_MAX_PARTS)
+        return error_set(err, STATUS_LIMIT, "more than %d patterns for one text", TEXT_MAX_PARTS);
+    return STATUS_OK;
+}
+
+static enum status check_size(const struct text_pattern *pattern, struct error *err)
+{
+    if (compile_steps_over(pattern->steps))
+        return error_set(err, STATUS_LIMIT, "up to here it takes more than %u steps to compile",
+                         COMPILE_MAX_STEPS);
+    if (pattern->full)
+        return error_set(err, STATUS_LIMIT,
+                         "with its repeats written out the pattern is over the limit of %d places",
+                         TEXT_MAX_PLACES);
+    return STATUS_OK;
+}
+
+enum status text_pattern_add(struct text_pattern *pattern, const char *text, size_t length,
+                             enum text_match match, struct error *err)
+{
+    struct expression expression;
+    TRY(check_room(pattern, err));
+    count_steps(pattern, length * BYTE_STEPS);
+    TRY(expression_parse(text, length, &expression, err));
+    put_part(pattern, &expression, match);
+    expression_deinit(&expression);
+    return check_size(pattern, err);
+}
+
+enum status text_pattern_add_length(struct text_pattern *pattern, uint32_t min, uint32_t max,
+                                    struct error *err)
+{
+    struct charset all = charset_all;
+    struct expression_node nodes[] = {{.kind = EXPRESSION_SET},
+                                      {.kind = EXPRESSION_REPEAT, .min = min, .max = max}};
+    struct expression expression = {
+        .nodes = nodes, .node_count = 2, .sets = &all, .set_count = 1, .root = 1};
+    TRY(check_room(pattern, err));
+    put_part(pattern, &expression, TEXT_WHOLE);
+    return check_size(pattern, err);
+}
+
+/* ------------------------------------------------------------------ the deterministic automaton */
+
 #define SLOTS (1u << 15) /* power of two, twice the states */
 
-/* A set of places, one part after the other. */
+/* A state: a set of places. */
 struct text_set {
     uint32_t first, count; /* in items */
-    uint32_t next;         /* with the same hash */
+    uint32_t next;         /* set with the same hash, + 1; 0: none */
 };
 
 struct build {
     const struct text_pattern *pattern;
     struct text_automaton *automaton;
-    uint64_t *members; /* [kind * words + set / 64]: which sets have the kind */
+    uint64_t *members; /* [kind * words + set / 64]: bit set % 64 if the set has the kind */
     size_t words;
     struct text_set *sets;
     size_t set_count, set_capacity, row_capacity;
     uint32_t *items;
     size_t item_count, item_capacity;
     uint32_t *slots, *stamp, now;
-    uint32_t *list; /* being collected */
+    uint32_t *list; /* the set that is being collected */
     size_t list_count, list_capacity;
-    struct compile_steps *steps; /* of the whole constraint */
-    bool over;
+    struct compile_steps *steps; /* count of the whole constraint */
+    bool over;                   /* at a limit: all work stops */
 };
 
-/* At a limit nothing goes on. */
 static void spend(struct build *b, uint64_t steps)
 {
     if (!compile_steps_take(b->steps, steps))
@@ -44,8 +292,8 @@ static int ascending(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* The intervals between all bounds of all sets, each with its kind: those that are in the same
- * sets. */
+/* Adds an interval of characters that no set tells apart. Intervals in the same sets share a
+ * kind. */
 static void add_interval(struct build *b, uint32_t low, uint32_t high, uint64_t *signature,
                          size_t *capacity)
 {
@@ -115,8 +363,8 @@ static bool is_end(const struct text_pattern *pattern, uint32_t place)
     return pattern->parts[pattern->places[place].part].end == place;
 }
 
-/* By jumps, and at the text's start or end also past ^ or $. What is kept of the list: places that
- * matter. */
+/* Follows all jumps from the list, and also ^ at the text's start and $ at its end. Keeps only
+ * places that take a set or $, or are a part's end. */
 static void close_list(struct build *b, bool at_start, bool at_end)
 {
     size_t kept = 0;
@@ -135,7 +383,7 @@ static void close_list(struct build *b, bool at_start, bool at_end)
     b->list_count = kept;
 }
 
-/* A part that everything matches from here on needs no other place. */
+/* Drops places of each part that everything matches from here on, except its tail and end. */
 static void drop_behind_tails(struct build *b)
 {
     uint32_t tails = 0;
@@ -159,29 +407,14 @@ static void drop_behind_tails(struct build *b)
         b->list_count = kept;
 }
 
-/* Every part must still be under way. */
-static bool all_parts_live(const struct build *b)
+/* Returns the state for the list. TEXT_NONE: some part can't match any more, or a limit is
+ * reached. */
+static uint16_t state_of_list(struct build *b)
 {
     uint32_t live = 0;
     for (size_t i = 0; i < b->list_count; i++)
         live |= 1u << b->pattern->places[b->list[i]].part;
-    return live == (1u << b->pattern->part_count) - 1;
-}
-
-static void add_row(struct build *b)
-{
-    struct text_automaton *a = b->automaton;
-    if (b->set_count == b->row_capacity) {
-        b->row_capacity = b->row_capacity ? 2 * b->row_capacity : 64;
-        a->next = realloc(a->next, b->row_capacity * a->class_count * sizeof *a->next);
-        ASSERT(a->next);
-    }
-    memset(a->next + b->set_count * a->class_count, 0xff, a->class_count * sizeof *a->next);
-}
-
-static uint16_t state_of_list(struct build *b)
-{
-    if (!all_parts_live(b))
+    if (live != (1u << b->pattern->part_count) - 1)
         return TEXT_NONE;
     drop_behind_tails(b);
     qsort(b->list, b->list_count, sizeof *b->list, ascending);
@@ -195,7 +428,10 @@ static uint16_t state_of_list(struct build *b)
         b->over = true;
         return TEXT_NONE;
     }
-    add_row(b);
+    struct text_automaton *a = b->automaton;
+    size_t row_bytes = a->class_count * sizeof *a->next;
+    a->next = grow(a->next, b->set_count, &b->row_capacity, row_bytes);
+    memset(a->next + b->set_count * a->class_count, 0xff, row_bytes);
     b->sets = grow(b->sets, b->set_count, &b->set_capacity, sizeof *b->sets);
     b->sets[b->set_count] =
         (struct text_set){(uint32_t)b->item_count, (uint32_t)b->list_count, *slot};
@@ -227,7 +463,7 @@ static uint16_t next_state(struct build *b, uint16_t state, uint32_t kind)
     return state_of_list(b);
 }
 
-/* Whether the text may end in the state: every part's end is there, also past $. */
+/* Returns whether the text may end in the state: the end of every part is there, maybe behind $. */
 static bool state_accepts(struct build *b, uint16_t state)
 {
     struct text_set set = b->sets[state];
@@ -260,7 +496,7 @@ static void find_states(struct build *b)
     }
 }
 
-/* Which states lead to one that accepts. */
+/* Returns, by state, whether it leads to a state that accepts. The caller frees it. */
 static bool *find_live(struct build *b)
 {
     struct text_automaton *a = b->automaton;
@@ -303,7 +539,7 @@ enum status text_automaton_build(const struct text_pattern *pattern,
     *automaton = (struct text_automaton){0};
     struct build b = {.pattern = pattern, .automaton = automaton, .steps = pattern->steps};
     ASSERT(pattern->part_count > 0 && !pattern->full);
-    /* Its tables, however small it is. */
+    /* Even a small pattern takes these tables. */
     spend(&b, SLOTS / 8 + pattern->place_count + pattern->set_count * TEXT_MAX_CLASSES / 64);
     b.slots = calloc(SLOTS, sizeof *b.slots);
     b.stamp = calloc(pattern->place_count + 1, sizeof *b.stamp);

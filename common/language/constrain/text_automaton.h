@@ -1,16 +1,17 @@
-/* Texts that match several expressions at once (and have so many characters), as one deterministic
- * automaton over classes of characters. From every state a matching text can be reached: there are
- * no dead ends.
+/* One deterministic automaton over classes of characters for texts that match several expressions
+ * at once, and maybe have a bounded length. It has no dead ends: from every state a matching text
+ * can be reached.
  *
- * Made in two parts: text_pattern_* collects what must match; text_automaton_build determinises.
- * Plain memory; one thread. */
+ * text_pattern_* collect the expressions, text_automaton_build makes the automaton. Plain memory;
+ * one thread. */
 #ifndef BATON_LANGUAGE_CONSTRAIN_TEXT_AUTOMATON_H
 #define BATON_LANGUAGE_CONSTRAIN_TEXT_AUTOMATON_H
 
-#include "common/language/constrain/compile_steps.h"
-#include "common/language/constrain/expression.h"
+#include "common/base/status.h"
+#include "common/language/constrain/compiling.h"
 
-#define TEXT_MAX_PLACES  65536 /* of the nondeterministic automaton: repeats are written out */
+#define TEXT_MAX_PLACES                                                                            \
+    65536 /* places of the nondeterministic automaton, with repeats written out */
 #define TEXT_MAX_STATES  16384
 #define TEXT_MAX_PARTS   16 /* expressions at once */
 #define TEXT_MAX_CLASSES 512
@@ -23,20 +24,21 @@ enum text_match {
 
 struct text_pattern;
 
-/* `steps`: of the whole constraint; they outlive it. Reading, writing out and building all count
- * there. */
+/* `steps` is the count of the whole constraint and must outlive the pattern. All work on the
+ * pattern, text_automaton_build's too, is counted there. */
 struct text_pattern *text_pattern_create(struct compile_steps *steps);
 void text_pattern_destroy(struct text_pattern *pattern); /* NULL is fine */
-/* One more expression to match. The sentence doesn't name the pattern. */
+/* Adds an expression that texts must match. Errors: as expression_parse, and STATUS_LIMIT. The
+ * sentence doesn't name the pattern. */
 enum status text_pattern_add(struct text_pattern *pattern, const char *text, size_t length,
                              enum text_match match, struct error *err) WARN_UNUSED;
-/* Characters: min..max, max may be EXPRESSION_ENDLESS. */
+/* Adds a length in characters: min..max. `max` UINT32_MAX: no maximum. */
 enum status text_pattern_add_length(struct text_pattern *pattern, uint32_t min, uint32_t max,
                                     struct error *err) WARN_UNUSED;
 
 struct text_interval {
-    uint32_t low, high;
-    uint16_t kind; /* class of characters */
+    uint32_t low, high; /* characters, inclusive */
+    uint16_t kind;      /* class of characters */
 };
 
 struct text_automaton {
@@ -48,11 +50,13 @@ struct text_automaton {
     size_t interval_count;
 };
 
+/* `pattern` has at least one expression or length. STATUS_LIMIT: more than TEXT_MAX_STATES or
+ * TEXT_MAX_CLASSES, or too many steps; *automaton then holds nothing. */
 enum status text_automaton_build(const struct text_pattern *pattern,
                                  struct text_automaton *automaton, struct error *err) WARN_UNUSED;
 void text_automaton_deinit(struct text_automaton *automaton);
 
-/* Whether this text, valid UTF-8, matches. */
+/* Returns whether the text, which is valid UTF-8, matches. */
 bool text_automaton_matches(const struct text_automaton *automaton, const char *text,
                             size_t length);
 

@@ -1,8 +1,7 @@
 #include "common/language/constrain/token_trie.h"
 
 #include "common/base/utf8.h"
-#include "common/language/constrain/automaton_plain.h"
-#include "common/language/constrain/grow.h"
+#include "common/language/constrain/automaton.h"
 
 #include <string.h>
 
@@ -10,7 +9,7 @@
 struct spelled {
     const char *bytes; /* in the pool */
     uint32_t length, id;
-    uint32_t characters; /* of a plain one; 0: not plain */
+    uint32_t characters; /* 0: not all are plain */
 };
 
 struct spelling {
@@ -19,6 +18,7 @@ struct spelling {
     char *pool;
 };
 
+/* Returns the number of characters; 0: not all are plain. */
 static uint32_t plain_characters(const char *bytes, size_t length)
 {
     uint32_t count = 0;
@@ -66,16 +66,16 @@ static int by_bytes(const void *a, const void *b)
     return (left->id > right->id) - (left->id < right->id);
 }
 
-/* A node while its tree is made: from tokens in order, so children follow their parents. */
+/* A node while its tree is made. Tokens come in order, so children follow their parents. */
 struct made_node {
     struct token_node node;
-    uint32_t end; /* the node behind all that is below this one */
+    uint32_t end; /* index behind all nodes below this one */
 };
 
 struct making {
     struct made_node *nodes;
     size_t count, capacity;
-    uint32_t open[TOKEN_TRIE_MAX_BYTES + 1]; /* nodes on the way to the last token, by depth */
+    uint32_t open[TOKEN_TRIE_MAX_BYTES + 1]; /* by depth: the nodes on the way to the last token */
     uint32_t depth;
 };
 
@@ -85,13 +85,14 @@ static void add_node(struct making *m, uint8_t byte, uint32_t first)
     m->nodes[m->count++] = (struct made_node){.node = {.byte = byte, .first = first}};
 }
 
-/* What is below a node is known when it is closed; its parent adds it to its own. */
+/* Closes nodes deeper than `depth`. All nodes below a closed one are known, and its parent adds
+ * their sums to its own. */
 static void close_to(struct making *m, uint32_t depth, uint32_t used)
 {
     for (; m->depth > depth; m->depth--) {
         struct made_node *made = &m->nodes[m->open[m->depth]];
         struct token_node *parent = &m->nodes[m->open[m->depth - 1]].node;
-        bool begins = (made->node.byte & 0xc0) != 0x80; /* a character */
+        bool begins = (made->node.byte & 0xc0) != 0x80; /* first byte of a character */
         uint32_t below = made->node.below + (uint32_t)begins;
         made->end = (uint32_t)m->count;
         made->node.last = used;
@@ -118,8 +119,8 @@ static void add_token(struct making *m, const struct spelled *token, uint32_t in
         node->count++;
 }
 
-/* Puts the children of the node, and all that is below them. Recursion takes a level a byte of a
- * token. */
+/* Puts the children of the node, and all nodes below them. Recursion takes a level for each byte of
+ * a token. */
 static void lay_out_children(const struct making *m, uint32_t made, struct token_tree *tree,
                              uint32_t at)
 {
@@ -134,17 +135,8 @@ static void lay_out_children(const struct making *m, uint32_t made, struct token
         lay_out_children(m, child, tree, start++);
 }
 
-static void lay_out(const struct making *m, struct token_tree *tree)
-{
-    tree->nodes = malloc(m->count * sizeof *tree->nodes);
-    ASSERT(tree->nodes);
-    tree->nodes[0] = m->nodes[0].node;
-    tree->node_count = 1;
-    lay_out_children(m, 0, tree, 0);
-    ASSERT(tree->node_count == m->count);
-}
-
-/* The tree of the tokens with this many characters; their ids go behind those that are there. */
+/* Makes the tree of the tokens with least..most characters. Adds their ids behind the *used
+ * ones. */
 static void make_tree(const struct spelling *spelling, uint32_t least, uint32_t most,
                       struct token_forest *forest, uint32_t *used, struct token_tree *tree)
 {
@@ -160,7 +152,12 @@ static void make_tree(const struct spelling *spelling, uint32_t least, uint32_t 
     close_to(&m, 0, *used);
     m.nodes[0].node.last = *used;
     m.nodes[0].end = (uint32_t)m.count;
-    lay_out(&m, tree);
+    tree->nodes = malloc(m.count * sizeof *tree->nodes);
+    ASSERT(tree->nodes);
+    tree->nodes[0] = m.nodes[0].node;
+    tree->node_count = 1;
+    lay_out_children(&m, 0, tree, 0);
+    ASSERT(tree->node_count == m.count);
     free(m.nodes);
 }
 
@@ -216,7 +213,7 @@ static void free_forest(struct token_forest *forest)
     free(forest->all_plain);
 }
 
-/* Whether some token reads differently at the start; and which single bytes are tokens. */
+/* Returns whether some token reads differently as the first one. Sets the bytes that are tokens. */
 static bool look_over(const struct token_source *source, bool has_byte[256])
 {
     bool differs = false;

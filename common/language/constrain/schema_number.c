@@ -1,10 +1,95 @@
-#include "common/language/constrain/number_range.h"
+/* Decimals, exactly, and numbers of JSON as edges of a grammar, digit by digit. */
+#include "common/language/constrain/schema_compiler.h"
 
-#include "common/language/constrain/grow.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
 
-/* Magnitudes from `low` to `high`. A walk through the digits knows whether all so far were those of
- * a bound (tight), and the remainder. Where neither bound is tight any more, only what is still to
- * come matters, so those states are shared. */
+/* Sets the decimal, which has no digits yet, to digits * 10^exponent. */
+static void set_digits(struct decimal *decimal, const char *digits, int count, int exponent)
+{
+    int whole = count + exponent; /* digits before the point */
+    while (count && digits[count - 1] == '0')
+        count--;
+    for (int i = 0; i < whole; i++)
+        decimal->whole[decimal->whole_count++] = i < count ? (uint8_t)(digits[i] - '0') : 0;
+    for (int i = whole; i < count; i++)
+        decimal->part[decimal->part_count++] = i < 0 ? 0 : (uint8_t)(digits[i] - '0');
+    if (!decimal->whole_count)
+        decimal->whole[decimal->whole_count++] = 0;
+}
+
+/* Finds the shortest decimal that reads as this double, which is finite. */
+static void read_double(double number, struct decimal *decimal)
+{
+    char text[40], digits[24];
+    int precision = 0, count = 0;
+    do
+        snprintf(text, sizeof text, "%.*e", precision, number);
+    while (strtod(text, NULL) != number && ++precision < 17);
+    *decimal = (struct decimal){.negative = number < 0};
+    for (const char *c = text; *c && *c != 'e'; c++)
+        if (*c >= '0' && *c <= '9')
+            digits[count++] = *c;
+    const char *exponent = strchr(text, 'e');
+    ASSERT(exponent);
+    if (number == 0)
+        count = 0;
+    int power = count ? atoi(exponent + 1) - (count - 1) : 0;
+    set_digits(decimal, digits, count, power);
+}
+
+bool decimal_read(const struct json_value *value, struct decimal *decimal)
+{
+    double number;
+    int64_t whole;
+    if (json_as_i64(value, INT64_MIN, INT64_MAX, &whole, NULL) == STATUS_OK) {
+        char digits[24];
+        uint64_t magnitude = whole < 0 ? -(uint64_t)whole : (uint64_t)whole;
+        int count = snprintf(digits, sizeof digits, "%llu", (unsigned long long)magnitude);
+        *decimal = (struct decimal){.negative = whole < 0};
+        set_digits(decimal, digits, magnitude ? count : 0, 0);
+        return true;
+    }
+    if (json_as_double(value, -HUGE_VAL, HUGE_VAL, &number, NULL) != STATUS_OK)
+        return false;
+    read_double(number, decimal);
+    return true;
+}
+
+static uint8_t part_digit(const struct decimal *decimal, size_t i)
+{
+    return i < decimal->part_count ? decimal->part[i] : 0;
+}
+
+int decimal_compare(const struct decimal *a, const struct decimal *b)
+{
+    if (a->negative != b->negative)
+        return a->negative ? -1 : 1;
+    int order = (a->whole_count > b->whole_count) - (a->whole_count < b->whole_count);
+    if (!order)
+        order = memcmp(a->whole, b->whole, a->whole_count);
+    for (size_t i = 0; !order && (i < a->part_count || i < b->part_count); i++)
+        order = part_digit(a, i) - part_digit(b, i);
+    return a->negative ? -order : order;
+}
+
+bool number_range_has(const struct number_range *range, const struct decimal *number)
+{
+    uint32_t rest = 0;
+    for (size_t i = 0; i < number->whole_count; i++)
+        rest = (rest * 10 + number->whole[i]) % range->modulus;
+    if (!range->part_digits && (number->part_count || rest))
+        return false;
+    int low = range->low.present ? decimal_compare(number, &range->low.value) : 1;
+    int high = range->high.present ? decimal_compare(number, &range->high.value) : -1;
+    return (low > 0 || (low == 0 && !range->low.exclusive)) &&
+           (high < 0 || (high == 0 && !range->high.exclusive));
+}
+
+/* Puts magnitudes from `low` to `high`. A state knows the remainder so far, and by bound whether it
+ * is tight: all digits so far equal the bound's. If no bound is tight, only the digits to come
+ * matter, so such states (`free_*`) are shared. */
 struct tight_state {
     uint32_t length, at, rest, state;
     bool low, high;
@@ -14,13 +99,13 @@ struct magnitudes {
     struct grammar *grammar;
     const struct number_bound *low, *high;
     uint32_t modulus, part_digits, to;
-    uint32_t *free_whole; /* [digits to come * modulus + remainder] */
-    uint32_t free_part[NUMBER_DIGITS + 1];
+    uint32_t *free_whole;                  /* [digits to come * modulus + remainder] */
+    uint32_t free_part[NUMBER_DIGITS + 1]; /* [digits behind the point] */
     struct tight_state *tight;
     size_t tight_count, tight_capacity;
 };
 
-/* A place in a number of `length` digits before the point: behind `at` digits. */
+/* A place behind `at` digits of a number with `length` digits before the point. */
 struct place {
     uint32_t length, at, rest;
     bool low, high; /* tight */
@@ -33,7 +118,7 @@ static uint8_t digit_of(const struct decimal *decimal, const struct place *place
     return at - place->length < decimal->part_count ? decimal->part[at - place->length] : 0;
 }
 
-/* Whether the bound has nothing but zeros from here on. */
+/* Returns whether the bound has only zeros from here on. */
 static bool rest_is_zero(const struct decimal *decimal, const struct place *place)
 {
     for (uint32_t at = place->at; at < place->length + decimal->part_count; at++)
@@ -42,6 +127,7 @@ static bool rest_is_zero(const struct decimal *decimal, const struct place *plac
     return true;
 }
 
+/* Returns whether the number may end here. */
 static bool may_end(const struct magnitudes *m, const struct place *place)
 {
     if (place->at < place->length || place->rest)
@@ -88,7 +174,8 @@ static void fill_state(struct magnitudes *m, uint32_t state, const struct place 
     }
 }
 
-/* Recursion is as deep as a number has digits. */
+/* Returns the state of the place, made if it is new. Recursion is as deep as a number has
+ * digits. */
 static uint32_t state_at(struct magnitudes *m, struct place place)
 {
     if (!place.low && !place.high) {
@@ -96,8 +183,7 @@ static uint32_t state_at(struct magnitudes *m, struct place place)
                              ? &m->free_whole[(place.length - place.at) * m->modulus + place.rest]
                              : &m->free_part[place.at - place.length];
         if (*slot == GRAMMAR_NONE) {
-            *slot = grammar_add_state(m->grammar, m->to);
-            uint32_t state = *slot;
+            uint32_t state = *slot = grammar_add_state(m->grammar, m->to);
             fill_state(m, state, &place);
             return state;
         }
@@ -133,62 +219,42 @@ static void put_magnitudes(struct magnitudes *m, uint32_t from)
     for (uint32_t length = shortest; length <= longest; length++) {
         struct place start = {
             .length = length, .low = length == shortest, .high = bounded && length == longest};
-        /* Not a free state: a longer number that has these digits to come starts with another. */
+        /* Not a shared state: a number doesn't start with 0, but 0 may come within a longer one. */
         uint32_t state = grammar_add_state(m->grammar, m->to);
         grammar_add_jump(m->grammar, from, state);
         fill_state(m, state, &start);
     }
     free(m->free_whole);
     free(m->tight);
-}
-
-static void put_negative(struct grammar *grammar, const struct number_range *range, uint32_t from,
-                         uint32_t to)
-{
-    struct number_bound low = {.present = true, .exclusive = true}, high = range->low;
-    decimal_from_i64(0, &low.value);
-    if (range->high.present && range->high.value.negative)
-        low = range->high;
-    if (high.present && !high.value.negative)
-        return;
-    struct magnitudes m = {.grammar = grammar,
-                           .low = &low,
-                           .high = &high,
-                           .modulus = range->modulus,
-                           .part_digits = range->part_digits,
-                           .to = to};
-    uint32_t behind = grammar_add_state(grammar, to);
-    grammar_add_bytes(grammar, from, '-', '-', behind);
-    put_magnitudes(&m, behind);
-}
-
-static void put_positive(struct grammar *grammar, const struct number_range *range, uint32_t from,
-                         uint32_t to)
-{
-    struct number_bound low = {.present = true};
-    decimal_from_i64(0, &low.value);
-    if (range->low.present && !range->low.value.negative)
-        low = range->low;
-    if (range->high.present && range->high.value.negative)
-        return;
-    struct magnitudes m = {.grammar = grammar,
-                           .low = &low,
-                           .high = &range->high,
-                           .modulus = range->modulus,
-                           .part_digits = range->part_digits,
-                           .to = to};
-    put_magnitudes(&m, from);
+    m->tight = NULL;
+    m->tight_count = m->tight_capacity = 0;
 }
 
 void number_range_put(struct grammar *grammar, const struct number_range *range, uint32_t from,
                       uint32_t to)
 {
     ASSERT(range->modulus >= 1 && (range->modulus == 1 || !range->part_digits));
-    put_negative(grammar, range, from, to);
-    put_positive(grammar, range, from, to);
+    bool all_negative = range->high.present && range->high.value.negative;
+    bool all_positive = range->low.present && !range->low.value.negative;
+    struct number_bound zero = {.present = true, .value = {.whole_count = 1}}, below_zero = zero;
+    below_zero.exclusive = true;
+    struct magnitudes m = {
+        .grammar = grammar, .modulus = range->modulus, .part_digits = range->part_digits, .to = to};
+    if (!all_positive) {
+        uint32_t behind = grammar_add_state(grammar, to);
+        m.low = all_negative ? &range->high : &below_zero;
+        m.high = &range->low;
+        grammar_add_bytes(grammar, from, '-', '-', behind);
+        put_magnitudes(&m, behind);
+    }
+    if (!all_negative) {
+        m.low = all_positive ? &range->low : &zero;
+        m.high = &range->high;
+        put_magnitudes(&m, from);
+    }
 }
 
-/* Up to `count` more digits, each of which may be the last. */
+/* Puts up to `count` more digits; the number may end behind each. */
 static void put_more_digits(struct grammar *grammar, uint32_t from, uint32_t count, uint32_t to)
 {
     for (uint32_t i = 0; i < count; i++) {

@@ -9,7 +9,6 @@
 #include "common/engine/model/weight_cache.h"
 #include "common/engine/model/weight_types.h"
 #include "common/language/model_config/model_config.h"
-#include "common/language/model_config/model_files.h"
 #include "common/net/http/http_server.h"
 #include "common/worker/worker_config.h"
 #include "kernels/kernels.h"

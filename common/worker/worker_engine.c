@@ -4,7 +4,7 @@
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "common/base/str.h"
-#include "common/language/model_config/model_files.h"
+#include "common/language/model_config/model_config.h"
 
 #include <sched.h>
 #include <unistd.h>

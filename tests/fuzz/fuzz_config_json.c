@@ -1,6 +1,6 @@
 /* Any bytes as config.json. What is accepted has every number in the range that the rest of the
  * program is sized for. */
-#include "common/language/model_config/config_json.h"
+#include "common/language/model_config/model_config.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>
@@ -28,11 +28,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_quiet();
     fuzz_write("config.json", (struct fuzz_bytes){data, size});
     struct error err;
-    struct model_shape shape;
-    struct end_ids end_ids = {0};
-    enum model_quantization quantization;
-    if (config_json_read(fuzz_folder(), &shape, &quantization, &end_ids, &err) == STATUS_OK)
-        check_shape(&shape, &end_ids);
+    struct model_config config = {0};
+    if (config_json_read(fuzz_folder(), &config, &err) == STATUS_OK)
+        check_shape(&config.shape, &config.end_ids);
     else
         fuzz_check_sentence(err.text);
     return 0;

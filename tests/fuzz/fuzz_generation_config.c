@@ -1,5 +1,5 @@
 /* Any bytes as generation_config.json. What is accepted holds defaults that a request may hold. */
-#include "common/language/model_config/generation_config.h"
+#include "common/language/model_config/model_config.h"
 #include "tests/fuzz/fuzz.h"
 
 #define VOCAB 1000
@@ -9,12 +9,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_quiet();
     fuzz_write("generation_config.json", (struct fuzz_bytes){data, size});
     struct error err;
-    struct end_ids end_ids = {1, {7}};
-    struct generation_defaults defaults = {0};
-    if (generation_config_read(fuzz_folder(), VOCAB, &end_ids, &defaults, &err) != STATUS_OK) {
+    struct model_config config = {.shape = {.vocab = VOCAB}, .end_ids = {1, {7}}};
+    if (generation_config_read(fuzz_folder(), &config, &err) != STATUS_OK) {
         fuzz_check_sentence(err.text);
         return 0;
     }
+    const struct generation_defaults defaults = config.defaults;
+    const struct end_ids end_ids = config.end_ids;
     FUZZ_CHECK(end_ids.count <= MODEL_MAX_END_IDS);
     for (uint32_t i = 0; i < end_ids.count; i++)
         FUZZ_CHECK(end_ids.ids[i] < VOCAB);

@@ -1,5 +1,5 @@
 /* model_list: what --model says, and every way to say it wrongly. */
-#include "common/language/model_config/model_files.h"
+#include "common/language/model_config/model_config.h"
 #include "common/language/model_config/model_list.h"
 
 #include "common/base/str.h"

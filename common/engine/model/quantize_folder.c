@@ -11,7 +11,7 @@
 #include "common/engine/model/weight_loader.h"
 #include "common/engine/model/weights.h"
 #include "common/engine/model/whole_file.h"
-#include "common/language/model_config/quantization_config.h"
+#include "common/language/model_config/model_config.h"
 
 #include <errno.h>
 #include <inttypes.h>

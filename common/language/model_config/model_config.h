@@ -1,6 +1,9 @@
-/* What a Hugging Face folder says of its model, without the weights: config.json and, where it
- * exists, generation_config.json. Any thread. Failures: one sentence that names file, key, what was
- * expected and what was found. */
+/* The configuration of a model in a Hugging Face folder, without its weights: config.json and, if
+ * it exists, generation_config.json. Also the folder's name, and hashes of its small files.
+ *
+ * Any thread. Errors are one sentence that names the file, the key, the expected value and the
+ * value found. STATUS_NOT_FOUND: no config.json, or a required key is missing. STATUS_INVALID:
+ * malformed or out of range. STATUS_UNSUPPORTED: valid, but not built. */
 #ifndef BATON_LANGUAGE_MODEL_CONFIG_MODEL_CONFIG_H
 #define BATON_LANGUAGE_MODEL_CONFIG_MODEL_CONFIG_H
 
@@ -8,6 +11,8 @@
 #include "common/base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define MODEL_MAX_END_IDS 32
 
@@ -17,11 +22,11 @@ struct end_ids {
     uint32_t ids[MODEL_MAX_END_IDS];
 };
 
-/* What a request gets where it says nothing; what the model leaves out too falls to
- * sampling_default(). */
+/* Sampling of requests that don't set it. A field that the model leaves out too is
+ * sampling_default()'s. */
 struct generation_defaults {
     bool has_temperature, has_top_p, has_top_k, has_min_p;
-    float temperature; /* [0, 100]; 0 where do_sample is false: the model asks for greedy */
+    float temperature; /* [0, 100]; 0 if do_sample is false: the model asks for greedy */
     float top_p;       /* (0, 1] */
     uint32_t top_k;    /* 0: off */
     float min_p;       /* [0, 1) */
@@ -30,16 +35,46 @@ struct generation_defaults {
 /* How the folder holds its matrices: as floats, or quantized by `baton quantize`. */
 enum model_quantization { MODEL_FLOAT, MODEL_INT8, MODEL_INT4 };
 
+/* `baton quantize` writes this member of config.json; no other quantization_config is supported:
+ *
+ *     {"quant_method": "baton", "version": 1, "weights": "int8" | "int4", "group_size": 128}
+ *
+ * group_size comes only with int4. common/engine/model/weight_types.h describes the tensors. */
+#define QUANTIZATION_METHOD     "baton"
+#define QUANTIZATION_VERSION    1
+#define QUANTIZATION_GROUP_SIZE 128
+
 struct model_config {
     struct model_shape shape;
     enum model_quantization quantization;
-    struct end_ids end_ids; /* generation_config.json's, else config.json's; may be none */
+    struct end_ids end_ids; /* generation_config.json has priority over config.json; may be none */
     struct generation_defaults defaults;
 };
 
-/* STATUS_NOT_FOUND: no config.json, or a key that must be there is not; STATUS_INVALID: malformed
- * or out of range; STATUS_UNSUPPORTED: valid, but not built. */
 enum status model_config_read(const char *model_dir, struct model_config *config,
                               struct error *err) WARN_UNUSED;
+/* The two steps of model_config_read. The first reads config.json and sets all fields except
+ * `defaults`. The second reads generation_config.json, if it exists: sets `defaults`, and end ids
+ * below config->shape.vocab if the file has any. On errors neither changes *config. */
+enum status config_json_read(const char *model_dir, struct model_config *config,
+                             struct error *err) WARN_UNUSED;
+enum status generation_config_read(const char *model_dir, struct model_config *config,
+                                   struct error *err) WARN_UNUSED;
+
+struct json_value;
+
+/* Reads the shape of a config.json (model_shape.c). On errors *shape may be half set. For
+ * config_json_read only. */
+enum status model_shape_parse(const struct json_value *root, struct model_shape *shape,
+                              struct error *err) WARN_UNUSED;
+
+/* Returns the last part of the folder's real path, so that ".", "models/x/" and links have the same
+ * name for all processes. STATUS_NOT_FOUND: no such folder. STATUS_INVALID: the folder is "/", or
+ * its name has more than `size` - 1 bytes. */
+enum status model_folder_name(const char *dir, char *name, size_t size,
+                              struct error *err) WARN_UNUSED;
+/* Returns a hash of the file's bytes, by which two processes compare their folders. 0: the file
+ * doesn't exist, or can't be read. */
+uint64_t model_file_hash(const char *dir, const char *name);
 
 #endif

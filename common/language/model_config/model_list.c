@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* One entry, `length` bytes. */
+/* Reads one entry of `length` bytes. */
 static enum status parse_entry(const char *text, size_t length, struct model_entry *entry,
                                struct error *err)
 {

@@ -29,7 +29,7 @@ struct request_model {
     uint32_t context, vocab;
     uint64_t max_text_bytes; /* 0: REQUEST_MAX_TEXT_BYTES */
     bool has_tokenizer;
-    bool tokens_have_text; /* constraints are possible (token_text.h) */
+    bool tokens_have_text; /* constraints are possible (detokenizer.h) */
     struct generation_defaults defaults;
 };
 

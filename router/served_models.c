@@ -3,7 +3,7 @@
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/language/model_config/model_config.h"
-#include "common/language/text/token_text.h"
+#include "common/language/text/detokenizer.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "common/base/log.h"
 #include "common/base/ring.h"
 #include "common/language/constrain/token_trie.h"
-#include "common/language/text/token_text.h"
+#include "common/language/text/detokenizer.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -21,7 +21,7 @@ enum reason request_constraint_read(struct constraint_checks *checks,
                                     struct error *err) WARN_UNUSED;
 
 /* Writes the constraint "tool_calls" as the JSON that workers compile
- * (common/language/constrain/tool_calls.h). PURE. */
+ * (common/language/constrain/constraint.h). PURE. */
 void tool_calls_write(const Baton__V1__ToolCalls *calls, struct str *text);
 
 #endif

@@ -1,6 +1,6 @@
 #include "tests/constrain/generate.h"
 
-#include "common/language/text/token_text.h"
+#include "common/language/text/detokenizer.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,6 @@
 #include "common/base/rng.h"
 #include "common/base/utf8.h"
 #include "common/language/text/regex.h"
-#include "common/language/text/regex_syntax.h"
 #include "common/language/text/unicode.h"
 
 #include <setjmp.h>

@@ -15,7 +15,7 @@
 #include "common/base/arena.h"
 #include "common/base/json/json.h"
 #include "common/language/template/template.h"
-#include "common/language/text/byte_range.h"
+#include "common/language/text/tokenizer.h"
 
 #define CHAT_TEMPLATE_LIMIT_FILE   (8u << 20)   /* bytes of tokenizer_config.json */
 #define CHAT_TEMPLATE_LIMIT_NAMED  8            /* templates of a model */

@@ -1,4 +1,4 @@
-/* JSON Schema (2020-12, and what drafts 4 to 7 wrote differently) as rules of a grammar. Every text
+/* JSON Schema (2020-12, and the older forms of drafts 4 to 7) as rules of a grammar. Every text
  * that the grammar takes is valid. A keyword that can't be kept exactly is refused with its JSON
  * pointer. docs/api.md lists the keywords and how they are read. Plain memory; one thread; the
  * parsed schema is needed only while compiling. */

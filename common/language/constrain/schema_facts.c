@@ -207,7 +207,7 @@ enum keyword {
     KEYWORD_CONTAINER, /* schema_leaf.c and schema_object.c read it */
     KEYWORD_UNIQUE_ITEMS,
     KEYWORD_NULLABLE,
-    KEYWORD_REFUSED, /* changes what is valid, and an automaton can't keep it or we don't */
+    KEYWORD_REFUSED, /* changes which values are valid, and isn't supported */
 };
 
 static enum keyword keyword_of(const char *name)

@@ -143,7 +143,7 @@ enum status schema_flatten(struct schema_compiler *compiler, struct schema_parts
 
 /* ---------------------------------------------------------- telling alternatives of oneOf apart */
 
-/* Looks only at what is plain to see: types, enum and const. Two objects also exclude each other by
+/* Compares only types, enum and const. Two objects also exclude each other by
  * a required property: with different values of these, or forbidden by the other schema. */
 #define MAX_DEPTH 4 /* properties of properties that are looked into */
 

@@ -1,7 +1,6 @@
-#include "common/language/text/added_tokens.h"
-
 #include "common/base/assert.h"
 #include "common/base/utf8.h"
+#include "common/language/text/pipeline.h"
 #include "common/language/text/unicode.h"
 #include "common/language/text/vocabulary.h"
 
@@ -24,7 +23,7 @@ static enum status read_flags(const struct json_value *json, struct added_token 
     return STATUS_OK;
 }
 
-/* What the token looks like in normalized text, NUL-terminated. */
+/* Sets *pattern to the token in normalized text, NUL-terminated. The caller frees it. */
 static enum status normalize(const struct normalizer *normalizer, const char *text, size_t length,
                              char **pattern, size_t *pattern_length, struct error *err)
 {
@@ -81,6 +80,7 @@ static int by_pattern(const void *left, const void *right)
     return strcmp(a->pattern, b->pattern);
 }
 
+/* Sorts the tokens and finds the range of each pass. STATUS_INVALID: a token is there twice. */
 static enum status index_passes(struct added_tokens *added, struct error *err)
 {
     qsort(added->tokens, added->count, sizeof *added->tokens, by_pattern);
@@ -101,18 +101,6 @@ static enum status index_passes(struct added_tokens *added, struct error *err)
     return STATUS_OK;
 }
 
-static enum status read_all(struct added_tokens *added, const struct json_value *json,
-                            const struct normalizer *normalizer, struct error *err)
-{
-    for (size_t i = 0; i < json_count(json); i++) {
-        added->count++;
-        enum status status = read_token(json_at(json, i), normalizer, &added->tokens[i], err);
-        if (status != STATUS_OK)
-            return error_prefix(err, status, "number %zu", i);
-    }
-    return index_passes(added, err);
-}
-
 enum status added_tokens_init(struct added_tokens *added, const struct json_value *json,
                               const struct normalizer *normalizer, struct error *err)
 {
@@ -126,7 +114,15 @@ enum status added_tokens_init(struct added_tokens *added, const struct json_valu
                          ADDED_TOKENS_LIMIT_COUNT);
     added->tokens = calloc(json_count(json) + 1, sizeof *added->tokens);
     ASSERT(added->tokens);
-    enum status status = read_all(added, json, normalizer, err);
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < json_count(json) && status == STATUS_OK; i++) {
+        added->count++;
+        status = read_token(json_at(json, i), normalizer, &added->tokens[i], err);
+        if (status != STATUS_OK)
+            error_prefix(err, status, "number %zu", i);
+    }
+    if (status == STATUS_OK)
+        status = index_passes(added, err);
     if (status != STATUS_OK)
         added_tokens_deinit(added);
     return status;
@@ -150,8 +146,8 @@ const struct added_token *added_tokens_find(const struct added_tokens *added, co
     return NULL;
 }
 
-/* The patterns that have `byte` at `depth`, of a range that is equal up to there. A pattern's end
- * counts as byte 0, which no pattern holds. */
+/* Returns the first pattern of a range with at least `byte` at `depth`. The range is equal before
+ * `depth`. A pattern's end counts as byte 0, which no pattern has. */
 static size_t first_not_below(const struct added_token *tokens, size_t from, size_t to,
                               size_t depth, unsigned byte)
 {
@@ -165,6 +161,7 @@ static size_t first_not_below(const struct added_token *tokens, size_t from, siz
     return from;
 }
 
+/* Returns the longest token that the text starts with, or NULL. */
 static const struct added_token *longest_at(const struct added_tokens *added,
                                             const struct added_tokens_range *pass, const char *text,
                                             size_t length)
@@ -185,7 +182,7 @@ static const struct added_token *longest_at(const struct added_tokens *added,
     return longest;
 }
 
-/* The character that ends right before text[at]; at > 0, valid UTF-8. */
+/* Returns the character that ends right before text[at]; at > 0, valid UTF-8. */
 static struct utf8_char character_before(const char *text, size_t at)
 {
     size_t start = at - 1;
@@ -194,17 +191,13 @@ static struct utf8_char character_before(const char *text, size_t at)
     return utf8_next(text + start, at - start);
 }
 
-static bool stands_alone(const char *text, size_t length, size_t start, size_t end)
-{
-    return (start == 0 || !unicode_is_word(character_before(text, start).code)) &&
-           (end == length || !unicode_is_word(utf8_next(text + end, length - end).code));
-}
-
+/* Returns the match at `start`, with the white space that it takes. The last match ended at
+ * `from`. */
 static struct added_match with_spaces(const struct added_token *token, const char *text,
                                       size_t length, size_t from, size_t start)
 {
     size_t resume = start + token->pattern_length, end = resume;
-    if (token->lstrip && start < from) /* the last one took it already, maybe all of it */
+    if (token->lstrip && start < from) /* the last match took it already, maybe all of it */
         start = from;
     while (token->lstrip && start > from) {
         struct utf8_char before = character_before(text, start);
@@ -212,7 +205,7 @@ static struct added_match with_spaces(const struct added_token *token, const cha
             break;
         start -= before.length;
     }
-    if (token->rstrip && end < from) /* white space that the last one has looked at */
+    if (token->rstrip && end < from) /* white space that the last match took */
         end = from;
     while (token->rstrip && end < length) {
         struct utf8_char behind = utf8_next(text + end, length - end);
@@ -223,10 +216,10 @@ static struct added_match with_spaces(const struct added_token *token, const cha
     return (struct added_match){token, start, end, resume};
 }
 
-/* Whether [from, to) has a byte in common with one of them. */
+/* Returns whether [from, to) has a byte in common with a plain part. */
 static bool touches(struct added_tokens_plain plain, size_t from, size_t to)
 {
-    size_t low = 0, high = plain.count; /* the first that ends behind `from` */
+    size_t low = 0, high = plain.count; /* finds the first part that ends behind `from` */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (plain.ranges[middle].to <= from)
@@ -250,9 +243,13 @@ struct added_match added_tokens_next(const struct added_tokens *added, enum adde
             continue;
         size_t end = at + token->pattern_length;
         bool is_text = token->special && touches(plain, at, end);
-        if (!is_text && (!token->single_word || stands_alone(text, length, at, end)))
+        bool in_word =
+            token->single_word &&
+            ((at > 0 && unicode_is_word(character_before(text, at).code)) ||
+             (end < length && unicode_is_word(utf8_next(text + end, length - end).code)));
+        if (!is_text && !in_word)
             return with_spaces(token, text, length, last.end, at);
-        at += token->pattern_length - 1; /* as `tokenizers`: nothing is found inside it */
+        at += token->pattern_length - 1; /* as in `tokenizers`, nothing is found inside it */
     }
     return (struct added_match){0};
 }

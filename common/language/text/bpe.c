@@ -1,20 +1,180 @@
 #include "common/language/text/bpe.h"
 
 #include "common/base/assert.h"
+#include "common/base/utf8.h"
 
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#define NONE UINT32_MAX
+#define NONE BPE_NONE
 #define FEW  32 /* symbols of a segment that an array joins faster than a heap */
+
+/* --------------------------------------------------------------------------------- the alphabet */
+
+/* Finds the tokens of bytes. Returns whether every byte that occurs in UTF-8 has one; otherwise
+ * *missing is the smallest byte without. */
+static bool find_bytes(struct bpe_alphabet *alphabet, const struct vocabulary *vocabulary,
+                       bool spelled, int *missing)
+{
+    bool complete = true;
+    for (int byte = 255; byte >= 0; byte--) {
+        char name[8] = {(char)byte};
+        size_t length = 1;
+        if (spelled)
+            length = (size_t)snprintf(name, sizeof name, "<0x%02X>", (unsigned)byte);
+        alphabet->bytes[byte] = NONE;
+        bool occurs = byte != 0xC0 && byte != 0xC1 && byte < 0xF5;
+        if (!vocabulary_find(vocabulary, name, length, &alphabet->bytes[byte]) && occurs) {
+            complete = false;
+            *missing = byte;
+        }
+    }
+    return complete;
+}
+
+static void find_characters(struct bpe_alphabet *alphabet, const struct vocabulary *vocabulary)
+{
+    for (uint32_t id = 0; id < vocabulary->count; id++) {
+        size_t length = 0;
+        uint32_t found;
+        const char *bytes = vocabulary_bytes(vocabulary, id, &length);
+        if (!length || length > 4)
+            continue;
+        struct utf8_char character = utf8_next(bytes, length);
+        if (character.kind != UTF8_WHOLE || character.length != length ||
+            !vocabulary_find(vocabulary, bytes, length, &found) || found != id)
+            continue;
+        uint32_t **page = &alphabet->pages[character.code >> 8];
+        if (!*page) {
+            *page = malloc(256 * sizeof **page);
+            ASSERT(*page);
+            memset(*page, 0xFF, 256 * sizeof **page);
+        }
+        (*page)[character.code & 0xFF] = id;
+    }
+}
+
+static enum status bpe_alphabet_init(struct bpe_alphabet *alphabet,
+                                     const struct vocabulary *vocabulary,
+                                     const struct bpe_alphabet_settings *settings,
+                                     struct error *err)
+{
+    *alphabet =
+        (struct bpe_alphabet){.kind = settings->kind, .fuse_unk = settings->fuse_unk, .unk = NONE};
+    memset(alphabet->bytes, 0xFF, sizeof alphabet->bytes);
+    bool complete = false;
+    int missing = 0;
+    if (settings->kind == BPE_ALPHABET_BYTES || settings->byte_fallback)
+        complete = find_bytes(alphabet, vocabulary, settings->kind != BPE_ALPHABET_BYTES, &missing);
+    if (settings->kind == BPE_ALPHABET_BYTES && !complete)
+        return error_set(err, STATUS_INVALID, "the vocabulary has no token for the byte 0x%02X",
+                         (unsigned)missing);
+    if (settings->unk_token && !complete &&
+        !vocabulary_find(vocabulary, settings->unk_token, strlen(settings->unk_token),
+                         &alphabet->unk))
+        return error_set(err, STATUS_INVALID, "the \"unk_token\" \"%.40s\" isn't in the vocabulary",
+                         settings->unk_token);
+    if (settings->kind == BPE_ALPHABET_CHARACTERS)
+        find_characters(alphabet, vocabulary);
+    return STATUS_OK;
+}
+
+static uint32_t token_of_character(const struct bpe_alphabet *alphabet, uint32_t code)
+{
+    const uint32_t *page = alphabet->pages[code >> 8];
+    return page ? page[code & 0xFF] : NONE;
+}
+
+/* Returns the symbol that the first character of a token's bytes becomes, or NONE. length > 0. */
+static uint32_t first_symbol(const struct bpe_alphabet *alphabet, const char *bytes, size_t length)
+{
+    if (alphabet->kind == BPE_ALPHABET_BYTES)
+        return alphabet->bytes[(unsigned char)bytes[0]];
+    return token_of_character(alphabet, utf8_next(bytes, length).code);
+}
+
+/* Returns the symbol that the last character of a token's bytes becomes, or NONE. length > 0. */
+static uint32_t last_symbol(const struct bpe_alphabet *alphabet, const char *bytes, size_t length)
+{
+    size_t at = length - 1;
+    if (alphabet->kind == BPE_ALPHABET_BYTES)
+        return alphabet->bytes[(unsigned char)bytes[at]];
+    while (at > 0 && ((unsigned char)bytes[at] & 0xC0) == 0x80)
+        at--;
+    return token_of_character(alphabet, utf8_next(bytes + at, length - at).code);
+}
+
+/* ----------------------------------------------------------------------------------- the merges */
+
+#define JOINABLE_BITS_MIN 4096
+
+static uint64_t merge_table_hash(const struct merge_table *table, uint32_t left, uint32_t right)
+{
+    return text_hash_u64((uint64_t)left << 32 | right, table->seed);
+}
+
+/* Returns false only if no merge ever joins a token that ends in `last` to one that starts with
+ * `first`. */
+static bool merge_table_joinable(const struct merge_table *table, uint32_t last, uint32_t first)
+{
+    uint32_t bit = (uint32_t)merge_table_hash(table, last, first) & table->joinable_mask;
+    return table->joinable[bit / 64] >> bit % 64 & 1;
+}
+
+/* Returns the rank of the pair, or NONE. */
+static uint32_t merge_table_rank(const struct merge_table *table, uint32_t left, uint32_t right)
+{
+    uint32_t slot = (uint32_t)merge_table_hash(table, left, right) & table->slot_mask;
+    for (;; slot = (slot + 1) & table->slot_mask) {
+        const struct merge_slot *entry = &table->slots[slot];
+        if (entry->rank == NONE || (entry->left == left && entry->right == right))
+            return entry->rank;
+    }
+}
+
+static void add_merge(struct merge_table *table, uint32_t rank)
+{
+    const struct bpe_merge *merge = &table->merges[rank];
+    uint32_t slot = (uint32_t)merge_table_hash(table, merge->left, merge->right) & table->slot_mask;
+    for (;; slot = (slot + 1) & table->slot_mask) {
+        const struct merge_slot *entry = &table->slots[slot];
+        if (entry->rank == NONE || (entry->left == merge->left && entry->right == merge->right))
+            break;
+    }
+    table->slots[slot] = (struct merge_slot){merge->left, merge->right, rank};
+}
+
+static void merge_table_init(struct merge_table *table, struct bpe_merge *merges, uint32_t count)
+{
+    ASSERT(count <= MERGE_TABLE_LIMIT_COUNT);
+    uint32_t slots = 64, bits = JOINABLE_BITS_MIN; /* powers of two */
+    while (slots < 2 * count)
+        slots *= 2;
+    while (bits < 4 * count)
+        bits *= 2;
+    *table = (struct merge_table){.merges = merges,
+                                  .count = count,
+                                  .slot_mask = slots - 1,
+                                  .slots = malloc(slots * sizeof *table->slots),
+                                  .joinable = calloc(bits / 64, sizeof *table->joinable),
+                                  .joinable_mask = bits - 1,
+                                  .seed = text_hash_seed()};
+    ASSERT(table->slots && table->joinable);
+    for (uint32_t slot = 0; slot < slots; slot++)
+        table->slots[slot].rank = NONE;
+    for (uint32_t rank = 0; rank < count; rank++)
+        add_merge(table, rank);
+}
+
+/* ------------------------------------------------------------------------------------- encoding */
 
 struct bpe_symbol {
     uint32_t token; /* NONE once joined to its left neighbour */
     uint32_t previous, next;
 };
 
-/* Tokens that stand in a word for what they don't spell; merges of them would hide which symbols a
- * token starts with. */
+/* Returns whether a merge has a token of the byte fallback or the unknown token. Such a merge hides
+ * the symbols that a token starts or ends with. */
 static bool joins_substitutes(const struct bpe *bpe)
 {
     if (bpe->alphabet.kind == BPE_ALPHABET_BYTES)
@@ -33,10 +193,12 @@ static bool joins_substitutes(const struct bpe *bpe)
     return found;
 }
 
+/* Sets the bits of `joinable`. */
 static void find_joinable(struct bpe *bpe)
 {
     if (joins_substitutes(bpe)) {
-        merge_table_set_all_joinable(&bpe->merges);
+        memset(bpe->merges.joinable, 0xFF,
+               (bpe->merges.joinable_mask / 64 + 1) * sizeof *bpe->merges.joinable);
         return;
     }
     for (uint32_t rank = 0; rank < bpe->merges.count; rank++) {
@@ -44,13 +206,17 @@ static void find_joinable(struct bpe *bpe)
         size_t left, right;
         const char *left_bytes = vocabulary_bytes(bpe->vocabulary, merge->left, &left);
         const char *right_bytes = vocabulary_bytes(bpe->vocabulary, merge->right, &right);
-        if (left && right) /* an empty token never is a symbol */
-            merge_table_set_joinable(&bpe->merges,
-                                     bpe_alphabet_last(&bpe->alphabet, left_bytes, left),
-                                     bpe_alphabet_first(&bpe->alphabet, right_bytes, right));
+        if (!left || !right) /* an empty token never is a symbol */
+            continue;
+        uint32_t last = last_symbol(&bpe->alphabet, left_bytes, left);
+        uint32_t first = first_symbol(&bpe->alphabet, right_bytes, right);
+        uint32_t bit =
+            (uint32_t)merge_table_hash(&bpe->merges, last, first) & bpe->merges.joinable_mask;
+        bpe->merges.joinable[bit / 64] |= UINT64_C(1) << bit % 64;
     }
 }
 
+/* Marks the tokens that encode to themselves. */
 static void mark_whole_tokens(struct bpe *bpe)
 {
     struct bpe_scratch scratch;
@@ -91,8 +257,11 @@ enum status bpe_init(struct bpe *bpe, const struct vocabulary *vocabulary,
 
 void bpe_deinit(struct bpe *bpe)
 {
-    bpe_alphabet_deinit(&bpe->alphabet);
-    merge_table_deinit(&bpe->merges);
+    for (size_t i = 0; i < sizeof bpe->alphabet.pages / sizeof *bpe->alphabet.pages; i++)
+        free(bpe->alphabet.pages[i]);
+    free(bpe->merges.merges);
+    free(bpe->merges.slots);
+    free(bpe->merges.joinable);
     free(bpe->whole);
     *bpe = (struct bpe){0};
 }
@@ -117,7 +286,7 @@ static uint32_t rank_of(const struct bpe *bpe, struct bpe_scratch *scratch, uint
     return merge_table_rank(&bpe->merges, left, right);
 }
 
-/* Joins in place: ranks[i] is that of the pair (i, i + 1). */
+/* Joins the segment in place. ranks[i] is the rank of the pair (i, i + 1). */
 static void join_few(const struct bpe *bpe, struct bpe_scratch *scratch)
 {
     uint32_t ranks[FEW], *tokens = scratch->tokens;
@@ -149,15 +318,6 @@ static void join_few(const struct bpe *bpe, struct bpe_scratch *scratch)
     scratch->token_count = count;
 }
 
-static void heap_push(struct bpe_scratch *scratch, uint64_t key)
-{
-    uint64_t *heap = scratch->heap;
-    size_t at = scratch->heap_count++;
-    for (; at > 0 && heap[(at - 1) / 2] > key; at = (at - 1) / 2)
-        heap[at] = heap[(at - 1) / 2];
-    heap[at] = key;
-}
-
 static uint64_t heap_pop(struct bpe_scratch *scratch)
 {
     uint64_t *heap = scratch->heap;
@@ -174,7 +334,7 @@ static uint64_t heap_pop(struct bpe_scratch *scratch)
     return top;
 }
 
-/* A segment of n symbols: its heap never holds more than n - 1 first candidates and two more a
+/* The heap of a segment of n symbols holds at most n - 1 first candidates, and two for each
  * merge. */
 static void reserve_symbols(struct bpe_scratch *scratch, size_t count)
 {
@@ -188,15 +348,21 @@ static void reserve_symbols(struct bpe_scratch *scratch, size_t count)
     ASSERT(scratch->symbols && scratch->heap);
 }
 
+/* Pushes the pair of a symbol and its right neighbour, if a merge joins it. */
 static void propose(const struct bpe *bpe, struct bpe_scratch *scratch, uint32_t left)
 {
     const struct bpe_symbol *symbols = scratch->symbols;
     uint32_t rank = rank_of(bpe, scratch, symbols[left].token, symbols[symbols[left].next].token);
-    if (rank != NONE)
-        heap_push(scratch, (uint64_t)rank << 32 | left);
+    if (rank == NONE)
+        return;
+    uint64_t *heap = scratch->heap, key = (uint64_t)rank << 32 | left;
+    size_t at = scratch->heap_count++;
+    for (; at > 0 && heap[(at - 1) / 2] > key; at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    heap[at] = key;
 }
 
-/* A candidate is stale when one of its two symbols has grown since. */
+/* Merges a candidate, unless one of its two symbols has grown since. */
 static void apply(const struct bpe *bpe, struct bpe_scratch *scratch, uint64_t candidate)
 {
     struct bpe_symbol *symbols = scratch->symbols;
@@ -234,14 +400,15 @@ static void join_many(const struct bpe *bpe, struct bpe_scratch *scratch)
         scratch->tokens[scratch->token_count++] = symbols[i].token;
 }
 
-/* A word while its symbols arrive; scratch->tokens is the segment. */
+/* A word that is read symbol by symbol. scratch->tokens are the symbols of the segment. */
 struct segmenter {
     const struct bpe *bpe;
     struct bpe_scratch *scratch;
     struct token_ids *ids;
     const char *word;
-    size_t start, end; /* of the segment in the word */
-    bool spelled;      /* word[start..end) is what its symbols spell */
+    size_t start, end; /* the segment is word[start..end) */
+    bool spelled;      /* its symbols spell just these bytes */
+    bool unk_waits;    /* unknown characters wait, to be fused */
 };
 
 static bool end_segment(struct segmenter *segmenter)
@@ -267,20 +434,10 @@ static bool end_segment(struct segmenter *segmenter)
     return true;
 }
 
-static void append(struct bpe_scratch *scratch, uint32_t token)
+/* Takes the next symbol, which spells word[start..start + length); length 0: the word doesn't spell
+ * it. Returns false at the limit of ids. */
+static bool take_symbol(struct segmenter *segmenter, uint32_t token, size_t start, size_t length)
 {
-    if (scratch->token_count == scratch->token_capacity) {
-        scratch->token_capacity = 2 * scratch->token_capacity + 2 * FEW;
-        scratch->tokens =
-            realloc(scratch->tokens, scratch->token_capacity * sizeof *scratch->tokens);
-        ASSERT(scratch->tokens);
-    }
-    scratch->tokens[scratch->token_count++] = token;
-}
-
-static bool take_symbol(void *context, uint32_t token, size_t start, size_t length)
-{
-    struct segmenter *segmenter = context;
     struct bpe_scratch *scratch = segmenter->scratch;
     if (scratch->token_count &&
         !merge_table_joinable(&segmenter->bpe->merges, scratch->tokens[scratch->token_count - 1],
@@ -293,8 +450,63 @@ static bool take_symbol(void *context, uint32_t token, size_t start, size_t leng
     }
     segmenter->spelled &= length > 0 && start == segmenter->end;
     segmenter->end = start + length;
-    append(scratch, token);
+    if (scratch->token_count == scratch->token_capacity) {
+        scratch->token_capacity = 2 * scratch->token_capacity + 2 * FEW;
+        scratch->tokens =
+            realloc(scratch->tokens, scratch->token_capacity * sizeof *scratch->tokens);
+        ASSERT(scratch->tokens);
+    }
+    scratch->tokens[scratch->token_count++] = token;
     return true;
+}
+
+static bool end_unknown(struct segmenter *segmenter)
+{
+    if (!segmenter->unk_waits)
+        return true;
+    segmenter->unk_waits = false;
+    return take_symbol(segmenter, segmenter->bpe->alphabet.unk, 0, 0);
+}
+
+/* Takes a character without a token. As in `tokenizers`, its byte tokens don't end a run of unknown
+ * characters: they come before it. */
+static bool take_unknown(struct segmenter *segmenter, const char *bytes, size_t length)
+{
+    const struct bpe_alphabet *alphabet = &segmenter->bpe->alphabet;
+    bool has_bytes = true;
+    for (size_t i = 0; i < length; i++)
+        has_bytes &= alphabet->bytes[(unsigned char)bytes[i]] != NONE;
+    if (has_bytes) {
+        for (size_t i = 0; i < length; i++)
+            if (!take_symbol(segmenter, alphabet->bytes[(unsigned char)bytes[i]], 0, 0))
+                return false;
+        return true;
+    }
+    if (alphabet->unk == NONE)
+        return true;
+    if (!alphabet->fuse_unk && !end_unknown(segmenter))
+        return false;
+    segmenter->unk_waits = true;
+    return true;
+}
+
+static bool take_characters(struct segmenter *segmenter, const char *word, size_t length)
+{
+    for (size_t at = 0; at < length;) {
+        unsigned char byte = (unsigned char)word[at];
+        struct utf8_char next = {.code = byte, .length = 1};
+        if (byte >= 0x80)
+            next = utf8_next(word + at, length - at);
+        uint32_t token = token_of_character(&segmenter->bpe->alphabet, next.code);
+        if (token == NONE) {
+            if (!take_unknown(segmenter, word + at, next.length))
+                return false;
+        } else if (!end_unknown(segmenter) || !take_symbol(segmenter, token, at, next.length)) {
+            return false;
+        }
+        at += next.length;
+    }
+    return end_unknown(segmenter);
 }
 
 bool bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *word, size_t length,
@@ -306,7 +518,12 @@ bool bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *
         return token_ids_push(ids, id);
     ASSERT(length < NONE / 2);
     struct segmenter segmenter = {.bpe = bpe, .scratch = scratch, .ids = ids, .word = word};
-    struct bpe_symbol_sink sink = {take_symbol, &segmenter};
     scratch->token_count = 0;
-    return bpe_alphabet_read(&bpe->alphabet, word, length, &sink) && end_segment(&segmenter);
+    bool fits = true;
+    if (bpe->alphabet.kind == BPE_ALPHABET_CHARACTERS)
+        fits = take_characters(&segmenter, word, length);
+    else
+        for (size_t i = 0; i < length && fits; i++)
+            fits = take_symbol(&segmenter, bpe->alphabet.bytes[(unsigned char)word[i]], i, 1);
+    return fits && end_segment(&segmenter);
 }

@@ -1,14 +1,13 @@
-#include "common/language/text/bpe_model.h"
-
+/* The "model" member of tokenizer.json. */
 #include "common/base/assert.h"
-#include "common/language/text/byte_level.h"
+#include "common/language/text/bpe.h"
+#include "common/language/text/decoder.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static enum status check_settings(const struct json_value *json, struct error *err)
 {
-    const char *type = "BPE"; /* old files leave it out */
+    const char *type = "BPE"; /* old files don't have the key */
     if (json_find(json, "type"))
         TRY(json_get_string(json, "type", &type, NULL, err));
     if (strcmp(type, "BPE") != 0)
@@ -135,22 +134,16 @@ static enum status read_merge(const struct bpe_model *model, const struct json_v
     return find_part(&model->vocabulary, bytes, left + right, &merge->joined, err);
 }
 
-/* Files made from merges.txt may keep its first line. */
-static bool is_version_line(const struct json_value *merge)
-{
-    const char *text;
-    return json_as_string(merge, &text, NULL, NULL) == STATUS_OK &&
-           strncmp(text, "#version", strlen("#version")) == 0;
-}
-
 static enum status read_merges(const struct bpe_model *model, const struct json_value *array,
                                struct bpe_merge *merges, uint32_t *count, struct error *err)
 {
     *count = 0;
     for (size_t i = 0; i < json_count(array); i++) {
         const struct json_value *merge = json_at(array, i);
-        if (i == 0 && is_version_line(merge))
-            continue;
+        const char *text;
+        if (i == 0 && json_as_string(merge, &text, NULL, NULL) == STATUS_OK &&
+            strncmp(text, "#version", strlen("#version")) == 0)
+            continue; /* files made from merges.txt may keep its first line */
         enum status status = read_merge(model, merge, &merges[(*count)++], err);
         if (status != STATUS_OK)
             return error_prefix(err, status, "\"merges\": merge %zu", i);
@@ -158,22 +151,16 @@ static enum status read_merges(const struct bpe_model *model, const struct json_
     return STATUS_OK;
 }
 
-static enum status read_settings(const struct json_value *json, struct bpe_settings *settings,
-                                 struct error *err)
-{
-    TRY(json_get_optional_bool(json, "ignore_merges", &settings->ignore_merges, err));
-    TRY(json_get_optional_bool(json, "byte_fallback", &settings->alphabet.byte_fallback, err));
-    TRY(json_get_optional_bool(json, "fuse_unk", &settings->alphabet.fuse_unk, err));
-    if (json_find(json, "unk_token"))
-        return json_get_string(json, "unk_token", &settings->alphabet.unk_token, NULL, err);
-    return STATUS_OK;
-}
-
 static enum status init_bpe(struct bpe_model *model, const struct json_value *json,
                             const struct json_value *array, struct error *err)
 {
     struct bpe_settings settings = {.alphabet.kind = model->kind};
-    TRY(read_settings(json, &settings, err));
+    struct bpe_alphabet_settings *alphabet = &settings.alphabet;
+    TRY(json_get_optional_bool(json, "ignore_merges", &settings.ignore_merges, err));
+    TRY(json_get_optional_bool(json, "byte_fallback", &alphabet->byte_fallback, err));
+    TRY(json_get_optional_bool(json, "fuse_unk", &alphabet->fuse_unk, err));
+    if (json_find(json, "unk_token"))
+        TRY(json_get_string(json, "unk_token", &alphabet->unk_token, NULL, err));
     if (json_count(array) > MERGE_TABLE_LIMIT_COUNT)
         return error_set(err, STATUS_LIMIT, "\"merges\": %zu are over the limit of %u",
                          json_count(array), MERGE_TABLE_LIMIT_COUNT);

@@ -3,26 +3,35 @@
 #include "common/base/assert.h"
 #include "common/base/str.h"
 #include "common/base/utf8.h"
-#include "common/language/text/byte_level.h"
-#include "common/language/text/decoder_steps.h"
+#include "common/language/text/pipeline.h"
+#include "common/language/text/regex.h"
+#include "common/language/text/vocabulary.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#define SEQUENCE_LIMIT_DEPTH 4
+/* A step that each token's spelling goes through, in order. */
+struct decoder_step {
+    enum { STEP_REPLACE, STEP_STRIP, STEP_METASPACE } kind;
+    struct pattern pattern; /* REPLACE */
+    char *content;
+    size_t content_length;
+    char stripped[5]; /* STRIP: one character */
+    size_t stripped_length, start, stop;
+    struct metaspace metaspace;
+};
 
-/* What loading needs: two texts to work in. */
+/* Memory of loading: two texts to work in. */
 struct decoder_room {
     struct regex_scratch *scratch;
     struct str text, other;
 };
 
-/* While it is read: how far the chain has come. What stands behind may only be what comes later
- * here. */
+/* A chain of components that is being read. `place` only goes on; each component is allowed at some
+ * places. */
 struct reading {
     struct decoder *decoder;
     enum { ON_TOKENS, BEHIND_BYTES, BEHIND_FUSE, BEHIND_STRIP, BEHIND_BYTE_LEVEL } place;
-    size_t seen; /* components */
+    size_t seen; /* components, except Sequences */
     struct error *err;
 };
 
@@ -34,6 +43,7 @@ static enum status not_here(const struct reading *reading, const char *type)
                      places[reading->place]);
 }
 
+/* Reads a Strip's values. */
 static enum status read_strip_values(struct decoder_step *step, const struct json_value *json,
                                      struct error *err)
 {
@@ -126,7 +136,7 @@ static enum status read_byte_fallback(struct reading *reading, const struct json
 static enum status read_fuse(struct reading *reading, const struct json_value *json)
 {
     (void)json;
-    if (reading->place < BEHIND_FUSE) /* else there is nothing left to fuse */
+    if (reading->place < BEHIND_FUSE) /* otherwise there is nothing left to fuse */
         reading->place = BEHIND_FUSE;
     return STATUS_OK;
 }
@@ -139,23 +149,6 @@ static enum status read_byte_level(struct reading *reading, const struct json_va
                          "\"ByteLevel\" behind another decoder isn't supported");
     reading->decoder->kind = DECODER_BYTES;
     reading->place = BEHIND_BYTE_LEVEL;
-    return STATUS_OK;
-}
-
-static enum status read_component(struct reading *reading, const struct json_value *json,
-                                  int depth);
-
-static enum status read_sequence(struct reading *reading, const struct json_value *json, int depth)
-{
-    const struct json_value *parts;
-    TRY(json_get_array(json, "decoders", &parts, reading->err));
-    if (depth == SEQUENCE_LIMIT_DEPTH)
-        return error_set(reading->err, STATUS_LIMIT, "Sequences are nested deeper than %d", depth);
-    for (size_t i = 0; i < json_count(parts); i++) {
-        enum status status = read_component(reading, json_at(parts, i), depth + 1);
-        if (status != STATUS_OK)
-            return error_prefix(reading->err, status, "\"decoders\"[%zu]", i);
-    }
     return STATUS_OK;
 }
 
@@ -174,19 +167,28 @@ static enum status read_component(struct reading *reading, const struct json_val
     };
     const char *type;
     TRY(json_get_string(json, "type", &type, NULL, reading->err));
-    if (strcmp(type, "Sequence") == 0)
-        return read_sequence(reading, json, depth);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(type, kinds[i].type) != 0)
             continue;
         reading->seen++;
         return kinds[i].read(reading, json);
     }
-    return error_set(
-        reading->err, STATUS_UNSUPPORTED,
-        "\"%.40s\" isn't supported (ByteLevel, Metaspace, Replace, ByteFallback, Fuse, "
-        "Strip and Sequence are)",
-        type);
+    if (strcmp(type, "Sequence") != 0)
+        return error_set(
+            reading->err, STATUS_UNSUPPORTED,
+            "\"%.40s\" isn't supported (ByteLevel, Metaspace, Replace, ByteFallback, Fuse, "
+            "Strip and Sequence are)",
+            type);
+    const struct json_value *parts;
+    TRY(json_get_array(json, "decoders", &parts, reading->err));
+    if (depth == PIPELINE_LIMIT_DEPTH)
+        return error_set(reading->err, STATUS_LIMIT, "Sequences are nested deeper than %d", depth);
+    for (size_t i = 0; i < json_count(parts); i++) {
+        enum status status = read_component(reading, json_at(parts, i), depth + 1);
+        if (status != STATUS_OK)
+            return error_prefix(reading->err, status, "\"decoders\"[%zu]", i);
+    }
+    return STATUS_OK;
 }
 
 enum status decoder_init(struct decoder *decoder, const struct json_value *json, struct error *err)
@@ -238,6 +240,65 @@ void decoder_seal(struct decoder *decoder)
     decoder->room = NULL;
 }
 
+static void strip(const struct decoder_step *step, const struct str *in, struct str *out)
+{
+    const char *from = in->data, *to = in->data + in->length;
+    size_t width = step->stripped_length;
+    for (size_t i = 0; i < step->start && (size_t)(to - from) >= width &&
+                       memcmp(from, step->stripped, width) == 0;
+         i++)
+        from += width;
+    for (size_t i = 0; i < step->stop && (size_t)(to - from) >= width &&
+                       memcmp(to - width, step->stripped, width) == 0;
+         i++)
+        to -= width;
+    str_append(out, from, (size_t)(to - from));
+}
+
+/* Puts spaces in place of Metaspace's character. */
+static void put_spaces(const struct metaspace *metaspace, bool first, const struct str *in,
+                       struct str *out)
+{
+    for (size_t at = 0; at < in->length;) {
+        if (in->length - at < metaspace->length ||
+            memcmp(in->data + at, metaspace->replacement, metaspace->length) != 0) {
+            str_append(out, in->data + at++, 1);
+            continue;
+        }
+        if (!first || metaspace->prepend == PREPEND_NEVER)
+            str_append(out, " ", 1);
+        at += metaspace->length;
+    }
+}
+
+/* Replaces `text`, a spelling, by the text of the token; `other` is room. `first`: of the first
+ * token of a text. STATUS_LIMIT, or the error of a pattern. */
+static enum status run_steps(const struct decoder *decoder, struct regex_scratch *scratch,
+                             bool first, struct str *text, struct str *other, struct error *err)
+{
+    for (size_t i = 0; i < decoder->step_count; i++) {
+        const struct decoder_step *step = &decoder->steps[i];
+        str_clear(other);
+        struct pattern_search search = {
+            .scratch = scratch, .text = text->data, .length = text->length};
+        if (step->kind == STEP_REPLACE && text->length > 0) /* no match in an empty text */
+            TRY(pattern_replace(&step->pattern, &search, step->content, step->content_length, other,
+                                err));
+        else if (step->kind == STEP_STRIP)
+            strip(step, text, other);
+        else if (step->kind == STEP_METASPACE)
+            put_spaces(&step->metaspace, first, text, other);
+        if (other->truncated)
+            return error_set(err, STATUS_LIMIT,
+                             "a token becomes text of more than %u bytes in the decoder",
+                             DECODER_LIMIT_TOKEN);
+        struct str made = *other;
+        *other = *text;
+        *text = made;
+    }
+    return STATUS_OK;
+}
+
 static int hexadecimal(char c)
 {
     if (c >= '0' && c <= '9')
@@ -246,7 +307,7 @@ static int hexadecimal(char c)
     return small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
 }
 
-/* "<0xE6>"; like Rust's from_str_radix, which reads it for `tokenizers`, "+6" is a number too. */
+/* Reads "<0xE6>". "+6" is a number too, as Rust's from_str_radix reads it for `tokenizers`. */
 static bool read_byte(const struct str *text, char *byte)
 {
     if (text->length != 6 || memcmp(text->data, "<0x", 3) != 0 || text->data[5] != '>')
@@ -275,6 +336,7 @@ static enum status pool_add(struct decoder *decoder, const char *bytes, size_t l
     return STATUS_OK;
 }
 
+/* Sets the token's text, as the first of a text or not. */
 static enum status work_out(struct decoder *decoder, bool first, const char *spelling,
                             size_t length, struct decoded_token *token, struct error *err)
 {
@@ -283,7 +345,7 @@ static enum status work_out(struct decoder *decoder, bool first, const char *spe
     uint32_t *offset = first ? &token->first_offset : &token->offset;
     str_clear(&room->text);
     str_append(&room->text, spelling, length);
-    TRY(decoder_steps_run(decoder, room->scratch, first, &room->text, &room->other, err));
+    TRY(run_steps(decoder, room->scratch, first, &room->text, &room->other, err));
     if (decoder->byte_fallback && read_byte(&room->text, &byte)) {
         token->is_byte = true;
         str_clear(&room->text);
@@ -293,6 +355,7 @@ static enum status work_out(struct decoder *decoder, bool first, const char *spe
     return pool_add(decoder, room->text.data, room->text.length, offset, err);
 }
 
+/* Sets the token's bytes: those that its spelling in the byte-level alphabet means. */
 static enum status add_bytes(struct decoder *decoder, const char *spelling, size_t length,
                              struct decoded_token *token, struct error *err)
 {
@@ -318,7 +381,11 @@ enum status decoder_add(struct decoder *decoder, uint32_t id, const char *spelli
         TRY(work_out(decoder, false, spelling, length, &token, err));
     token.first_offset = token.offset;
     token.first_length = token.length;
-    if (decoder_steps_know_first(decoder))
+    bool differs = false; /* a token reads differently at the start of a text */
+    for (size_t i = 0; i < decoder->step_count; i++)
+        differs |= decoder->steps[i].kind == STEP_METASPACE &&
+                   decoder->steps[i].metaspace.prepend != PREPEND_NEVER;
+    if (differs)
         TRY(work_out(decoder, true, spelling, length, &token, err));
     decoder->tokens[id] = token;
     return STATUS_OK;

@@ -15,8 +15,8 @@ void detokenizer_init(struct detokenizer *detokenizer, const struct tokenizer *t
                              .strip_left = (uint8_t)tokenizer_decoder(tokenizer)->strip_count};
 }
 
-/* Appends what is decided of bytes[0..count) and returns how many bytes that is; the rest is the
- * start of a character. */
+/* Appends bytes[0..count) without the start of a character at the end. Returns the number of bytes
+ * that it took. */
 static size_t add_whole(struct str *text, const char *bytes, size_t count)
 {
     size_t at = 0;
@@ -36,7 +36,7 @@ static size_t add_whole(struct str *text, const char *bytes, size_t count)
 static void push_bytes(struct detokenizer *detokenizer, const char *bytes, size_t length,
                        struct str *text)
 {
-    /* Byte by byte until nothing is held, then the rest at once. */
+    /* Takes byte by byte until nothing is held, then the rest at once. */
     while (length && detokenizer->held_count) {
         detokenizer->held[detokenizer->held_count++] = *bytes++;
         length--;
@@ -52,7 +52,7 @@ static void push_bytes(struct detokenizer *detokenizer, const char *bytes, size_
     memcpy(detokenizer->held, bytes + used, length - used);
 }
 
-/* Text on its way out: the decoder's last step takes characters off its start. */
+/* Appends text. The decoder's last step takes characters off the start of the whole text. */
 static void put(struct detokenizer *detokenizer, const char *bytes, size_t length, struct str *text)
 {
     const struct decoder *decoder = tokenizer_decoder(detokenizer->tokenizer);
@@ -73,7 +73,7 @@ static void put_replacements(struct detokenizer *detokenizer, size_t count, stru
         put(detokenizer, UTF8_REPLACEMENT, strlen(UTF8_REPLACEMENT), text);
 }
 
-/* The end of a run of byte tokens. */
+/* Ends a run of byte tokens. */
 static void end_bytes(struct detokenizer *detokenizer, struct str *text)
 {
     put_replacements(detokenizer, detokenizer->held_count, text);
@@ -98,7 +98,7 @@ static void push_byte(struct detokenizer *detokenizer, char byte, struct str *te
     }
 }
 
-/* NULL where the token is no text. */
+/* Returns NULL if the token is no text. */
 static const struct decoded_token *token_of(const struct detokenizer *detokenizer, uint32_t id)
 {
     if (detokenizer->skip_special && tokenizer_is_special(detokenizer->tokenizer, id))
@@ -142,7 +142,7 @@ void detokenizer_flush(struct detokenizer *detokenizer, struct str *text)
     detokenizer->held_count = 0;
 }
 
-/* A whole run of byte tokens: text, or U+FFFD for each. */
+/* Appends a whole run of byte tokens as text, or U+FFFD for each byte. */
 static void put_run(struct detokenizer *detokenizer, struct str *run, struct str *text)
 {
     if (run->length && utf8_valid(run->data, run->length, NULL))
@@ -152,7 +152,7 @@ static void put_run(struct detokenizer *detokenizer, struct str *run, struct str
     str_clear(run);
 }
 
-/* As pushes, but for runs of byte tokens. */
+/* Decodes as pushes do, except that it takes each run of byte tokens as a whole. */
 static void decode_pieces(struct detokenizer *detokenizer, const uint32_t *ids, size_t count,
                           struct str *text)
 {
@@ -194,4 +194,40 @@ enum status detokenizer_decode(const struct tokenizer *tokenizer, const uint32_t
     if (text->truncated)
         return error_set(err, STATUS_LIMIT, "the text is over the limit of %zu bytes", text->limit);
     return STATUS_OK;
+}
+
+bool token_text_is_known(const struct tokenizer *tokenizer)
+{
+    return tokenizer_decoder(tokenizer)->kind != DECODER_SPACES;
+}
+
+const char *token_text(const struct tokenizer *tokenizer, uint32_t id, bool first, size_t *length)
+{
+    const struct decoder *decoder = tokenizer_decoder(tokenizer);
+    const struct decoded_token *token = decoder_token(decoder, id);
+    *length = 0;
+    if (!token || tokenizer_is_special(tokenizer, id) || !token_text_is_known(tokenizer))
+        return NULL;
+    if (token->is_byte || decoder->kind == DECODER_BYTES)
+        *length = token->is_byte ? 1 : token->length;
+    else
+        *length = first ? token->first_length : token->length;
+    bool at_first = first && !token->is_byte && decoder->kind != DECODER_BYTES;
+    const char *bytes = decoder->pool + (at_first ? token->first_offset : token->offset);
+    for (size_t i = 0; first && i < decoder->strip_count && *length >= decoder->strip_length &&
+                       !memcmp(bytes, decoder->strip, decoder->strip_length);
+         i++) {
+        bytes += decoder->strip_length;
+        *length -= decoder->strip_length;
+    }
+    return bytes;
+}
+
+const char *token_special_text(const struct tokenizer *tokenizer, uint32_t id, size_t *length)
+{
+    const struct decoder *decoder = tokenizer_decoder(tokenizer);
+    const struct decoded_token *token = decoder_token(decoder, id);
+    bool known = token && tokenizer_is_special(tokenizer, id) && token_text_is_known(tokenizer);
+    *length = known ? token->length : 0;
+    return known ? decoder->pool + token->offset : NULL;
 }

@@ -1,13 +1,10 @@
-#include "common/language/text/normalizer.h"
-
 #include "common/base/assert.h"
 #include "common/base/utf8.h"
+#include "common/language/text/pipeline.h"
 #include "common/language/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define SEQUENCE_LIMIT_DEPTH 4
 
 static enum status read_content(struct normalizer_step *step, const struct json_value *json,
                                 const char *key, struct error *err)
@@ -59,7 +56,7 @@ static enum status read_component(struct normalizer *normalizer, const struct js
         return read_step(&normalizer->steps[normalizer->step_count++], json, type, err);
     }
     TRY(json_get_array(json, "normalizers", &parts, err));
-    if (depth == SEQUENCE_LIMIT_DEPTH)
+    if (depth == PIPELINE_LIMIT_DEPTH)
         return error_set(err, STATUS_LIMIT, "Sequences are nested deeper than %d", depth);
     for (size_t i = 0; i < json_count(parts); i++) {
         enum status status = read_component(normalizer, json_at(parts, i), depth + 1, err);
@@ -100,19 +97,9 @@ void normalizer_room_deinit(struct normalizer_room *room)
         str_deinit(&room->texts[i]);
 }
 
-/* The steps append to `out` what they make of the piece, and return what its head is then. */
-
-static size_t bytes_of_characters(const char *text, size_t length, size_t count)
-{
-    size_t bytes = 0;
-    for (; count > 0 && bytes < length; count--)
-        bytes += utf8_next(text + bytes, length - bytes).length;
-    return bytes;
-}
-
-/* The characters of the head are taken for as many as they are by themselves, which they are unless
- * form C moves marks across its end (docs/tokenizers.md). */
-static size_t compose(struct piece piece, struct str *out)
+/* Appends the piece in form C. *head is then its head: as many characters as form C of the old head
+ * has. They are the same, unless form C moves marks across the head's end (docs/tokenizers.md). */
+static void compose(struct piece piece, struct str *out, size_t *head)
 {
     size_t count = 0;
     unicode_add_nfc(out, piece.text, piece.head);
@@ -120,34 +107,29 @@ static size_t compose(struct piece piece, struct str *out)
         at += utf8_next(out->data + at, out->length - at).length;
     str_clear(out);
     unicode_add_nfc(out, piece.text, piece.length);
-    return bytes_of_characters(out->data, out->length, count);
+    for (*head = 0; count > 0 && *head < out->length; count--)
+        *head += utf8_next(out->data + *head, out->length - *head).length;
 }
 
-static size_t prepend(const struct normalizer_step *step, struct piece piece, struct str *out)
-{
-    if (piece.length > 0)
-        str_append(out, step->content, step->content_length);
-    str_append(out, piece.text, piece.length);
-    return piece.head ? step->content_length + piece.head : 0;
-}
-
-static enum status replace(const struct normalizer_step *step, struct regex_scratch *scratch,
-                           struct piece piece, struct str *out, size_t *head, struct error *err)
-{
-    struct pattern_search search = {
-        .scratch = scratch, .text = piece.text, .length = piece.length, .head = piece.head};
-    TRY(pattern_replace(&step->pattern, &search, step->content, step->content_length, out, err));
-    *head = search.head;
-    return STATUS_OK;
-}
-
+/* Appends the piece as the step makes it; *head is then its head. */
 static enum status apply_step(const struct normalizer_step *step, struct regex_scratch *scratch,
                               struct piece piece, struct str *out, size_t *head, struct error *err)
 {
+    struct pattern_search search = {
+        .scratch = scratch, .text = piece.text, .length = piece.length, .head = piece.head};
     switch (step->kind) {
-    case NORMALIZER_NFC: *head = compose(piece, out); return STATUS_OK;
-    case NORMALIZER_PREPEND: *head = prepend(step, piece, out); return STATUS_OK;
-    case NORMALIZER_REPLACE: return replace(step, scratch, piece, out, head, err);
+    case NORMALIZER_NFC: compose(piece, out, head); return STATUS_OK;
+    case NORMALIZER_PREPEND:
+        if (piece.length > 0)
+            str_append(out, step->content, step->content_length);
+        str_append(out, piece.text, piece.length);
+        *head = piece.head ? step->content_length + piece.head : 0;
+        return STATUS_OK;
+    case NORMALIZER_REPLACE:
+        TRY(pattern_replace(&step->pattern, &search, step->content, step->content_length, out,
+                            err));
+        *head = search.head;
+        return STATUS_OK;
     }
     ASSERT(false);
 }

@@ -8,29 +8,18 @@
 
 struct stop {
     char bytes[STOP_MATCHER_LIMIT_BYTES];
-    uint16_t failure
-        [STOP_MATCHER_LIMIT_BYTES]; /* the longest proper prefix that ends at this byte too */
+    /* By byte: the length of the longest proper prefix that also ends at this byte. */
+    uint16_t failure[STOP_MATCHER_LIMIT_BYTES];
     uint16_t length;
-    uint16_t matched; /* bytes of it that the text ends with; less than length */
+    uint16_t matched; /* its first bytes that the text ends with; less than length */
 };
 
 struct stop_matcher {
     size_t count;
     int found;
-    size_t longest_index; /* the stop with most bytes matched: its prefix is what is held back */
+    size_t longest_index; /* the stop with most bytes matched: these are held back */
     struct stop stops[];
 };
-
-static void build_failures(struct stop *stop)
-{
-    stop->failure[0] = 0;
-    for (uint16_t i = 1, matched = 0; i < stop->length; i++) {
-        while (matched && stop->bytes[i] != stop->bytes[matched])
-            matched = stop->failure[matched - 1];
-        matched += stop->bytes[i] == stop->bytes[matched];
-        stop->failure[i] = matched;
-    }
-}
 
 static enum status check(const char *const *stops, const size_t *lengths, size_t count,
                          struct error *err)
@@ -58,9 +47,15 @@ enum status stop_matcher_create(const char *const *stops, const size_t *lengths,
     made->count = count;
     made->found = STOP_MATCHER_NONE;
     for (size_t i = 0; i < count; i++) {
-        made->stops[i].length = (uint16_t)lengths[i];
-        memcpy(made->stops[i].bytes, stops[i], lengths[i]);
-        build_failures(&made->stops[i]);
+        struct stop *stop = &made->stops[i];
+        stop->length = (uint16_t)lengths[i];
+        memcpy(stop->bytes, stops[i], lengths[i]);
+        for (uint16_t at = 1, matched = 0; at < stop->length; at++) {
+            while (matched && stop->bytes[at] != stop->bytes[matched])
+                matched = stop->failure[matched - 1];
+            matched += stop->bytes[at] == stop->bytes[matched];
+            stop->failure[at] = matched;
+        }
     }
     *matcher = made;
     return STATUS_OK;
@@ -71,23 +66,18 @@ void stop_matcher_destroy(struct stop_matcher *matcher)
     free(matcher);
 }
 
-/* True when this byte completes the stop string. */
-static bool step(struct stop *stop, char byte)
-{
-    while (stop->matched && stop->bytes[stop->matched] != byte)
-        stop->matched = stop->failure[stop->matched - 1];
-    stop->matched += stop->bytes[stop->matched] == byte;
-    return stop->matched == stop->length;
-}
-
-/* Moves all automata on; the index of the longest stop string that this byte completes. */
-static int step_all(struct stop_matcher *matcher, char byte)
+/* Moves all automata on. Returns the index of the longest stop string that this byte completes. */
+static int step(struct stop_matcher *matcher, char byte)
 {
     int found = STOP_MATCHER_NONE;
     matcher->longest_index = 0;
     for (size_t i = 0; i < matcher->count; i++) {
         struct stop *stop = &matcher->stops[i];
-        if (step(stop, byte) && (found < 0 || stop->length > matcher->stops[found].length))
+        while (stop->matched && stop->bytes[stop->matched] != byte)
+            stop->matched = stop->failure[stop->matched - 1];
+        stop->matched += stop->bytes[stop->matched] == byte;
+        bool complete = stop->matched == stop->length;
+        if (complete && (found < 0 || stop->length > matcher->stops[found].length))
             found = (int)i;
         if (stop->matched > matcher->stops[matcher->longest_index].matched)
             matcher->longest_index = i;
@@ -108,12 +98,11 @@ int stop_matcher_push(struct stop_matcher *matcher, const char *text, size_t len
             str_append(out, text, length);
         return matcher->found;
     }
-    /* Held back are the first bytes of one stop string, so they needn't be kept: they are in
-     * there. */
+    /* The bytes held back are the start of this stop string, so they aren't kept elsewhere. */
     const char *held = matcher->stops[matcher->longest_index].bytes;
     size_t held_before = held_count(matcher), taken = 0;
     while (taken < length && matcher->found < 0)
-        matcher->found = step_all(matcher, text[taken++]);
+        matcher->found = step(matcher, text[taken++]);
     size_t keep = matcher->found >= 0 ? matcher->stops[matcher->found].length : held_count(matcher);
     size_t decided = held_before + taken - keep;
     size_t from_held = decided < held_before ? decided : held_before;

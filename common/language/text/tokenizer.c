@@ -3,17 +3,163 @@
 #include "common/base/assert.h"
 #include "common/base/json/json.h"
 #include "common/base/utf8.h"
-#include "common/language/text/added_tokens.h"
-#include "common/language/text/bpe_model.h"
+#include "common/language/text/bpe.h"
 #include "common/language/text/decoder.h"
-#include "common/language/text/normalizer.h"
-#include "common/language/text/post_processor.h"
-#include "common/language/text/pre_tokenizer.h"
+#include "common/language/text/pipeline.h"
+#include "common/language/text/regex.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define FILE_LIMIT_DEPTH 32
+#define INITIAL_IDS      64
+
+/* --------------------------------------------------------------------------- the post-processor */
+
+/* Puts special tokens before and behind the text's tokens: TemplateProcessing, BertProcessing,
+ * RobertaProcessing, ByteLevel (which only concerns offsets), or Sequences of these. */
+#define POST_PROCESSOR_LIMIT_COUNT 32 /* tokens on each side */
+
+struct post_processor {
+    uint32_t before[POST_PROCESSOR_LIMIT_COUNT], after[POST_PROCESSOR_LIMIT_COUNT];
+    size_t before_count, after_count;
+};
+
+/* A template that is being read: the ids on each side of the text. */
+struct sides {
+    uint32_t ids[2][POST_PROCESSOR_LIMIT_COUNT];
+    size_t counts[2];
+    bool text_seen;
+};
+
+static enum status add_special(struct sides *sides, const struct json_value *specials,
+                               const char *name, uint32_t vocabulary_count, struct error *err)
+{
+    const struct json_value *ids;
+    const struct json_value *special = json_find(specials, name);
+    if (!special)
+        return error_set(err, STATUS_INVALID, "\"special_tokens\" lacks \"%.40s\"", name);
+    TRY(json_get_array(special, "ids", &ids, err));
+    for (size_t i = 0; i < json_count(ids); i++) {
+        int64_t id;
+        enum status status =
+            json_as_i64(json_at(ids, i), 0, (int64_t)vocabulary_count - 1, &id, err);
+        if (status != STATUS_OK)
+            return error_prefix(err, status, "\"special_tokens\": the id of \"%.40s\"", name);
+        size_t *count = &sides->counts[sides->text_seen];
+        if (*count == POST_PROCESSOR_LIMIT_COUNT)
+            return error_set(err, STATUS_LIMIT, "more than %d special tokens",
+                             POST_PROCESSOR_LIMIT_COUNT);
+        sides->ids[sides->text_seen][(*count)++] = (uint32_t)id;
+    }
+    return STATUS_OK;
+}
+
+static enum status read_piece(struct sides *sides, const struct json_value *piece,
+                              const struct json_value *specials, uint32_t vocabulary_count,
+                              struct error *err)
+{
+    const char *name;
+    const struct json_value *body;
+    if (json_find(piece, "SpecialToken")) {
+        TRY(json_get_object(piece, "SpecialToken", &body, err));
+        TRY(json_get_string(body, "id", &name, NULL, err));
+        return add_special(sides, specials, name, vocabulary_count, err);
+    }
+    TRY(json_get_object(piece, "Sequence", &body, err));
+    TRY(json_get_string(body, "id", &name, NULL, err));
+    if (strcmp(name, "A") != 0 || sides->text_seen)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "a template that isn't the text once, as \"A\", isn't supported");
+    sides->text_seen = true;
+    return STATUS_OK;
+}
+
+/* Puts the template around the tokens of earlier processors. */
+static enum status wrap(struct post_processor *processor, const struct sides *sides,
+                        struct error *err)
+{
+    size_t before = sides->counts[0], after = sides->counts[1];
+    if (before + processor->before_count > POST_PROCESSOR_LIMIT_COUNT ||
+        after + processor->after_count > POST_PROCESSOR_LIMIT_COUNT)
+        return error_set(err, STATUS_LIMIT, "more than %d special tokens",
+                         POST_PROCESSOR_LIMIT_COUNT);
+    memmove(processor->before + before, processor->before,
+            processor->before_count * sizeof *processor->before);
+    memcpy(processor->before, sides->ids[0], before * sizeof *processor->before);
+    processor->before_count += before;
+    memcpy(processor->after + processor->after_count, sides->ids[1],
+           after * sizeof *processor->after);
+    processor->after_count += after;
+    return STATUS_OK;
+}
+
+static enum status read_template(struct post_processor *processor, const struct json_value *json,
+                                 uint32_t vocabulary_count, struct error *err)
+{
+    const struct json_value *pieces;
+    struct sides sides = {0};
+    TRY(json_get_array(json, "single", &pieces, err));
+    for (size_t i = 0; i < json_count(pieces); i++)
+        TRY(read_piece(&sides, json_at(pieces, i), json_find(json, "special_tokens"),
+                       vocabulary_count, err));
+    if (!sides.text_seen)
+        return error_set(err, STATUS_UNSUPPORTED, "a template without the text isn't supported");
+    return wrap(processor, &sides, err);
+}
+
+/* Reads a member like "sep": ["[SEP]", 102]. */
+static enum status read_named_id(const struct json_value *json, const char *key,
+                                 uint32_t vocabulary_count, uint32_t *id, struct error *err)
+{
+    const struct json_value *pair;
+    int64_t value;
+    TRY(json_get_array(json, key, &pair, err));
+    if (json_count(pair) != 2)
+        return error_set(err, STATUS_INVALID, "\"%s\" isn't a token and its id", key);
+    enum status status =
+        json_as_i64(json_at(pair, 1), 0, (int64_t)vocabulary_count - 1, &value, err);
+    if (status != STATUS_OK)
+        return error_prefix(err, status, "the id of \"%s\"", key);
+    *id = (uint32_t)value;
+    return STATUS_OK;
+}
+
+/* Ids must be below `vocabulary_count`. */
+static enum status read_processor(struct post_processor *processor, const struct json_value *json,
+                                  uint32_t vocabulary_count, int depth, struct error *err)
+{
+    const char *type;
+    TRY(json_get_string(json, "type", &type, NULL, err));
+    if (strcmp(type, "ByteLevel") == 0)
+        return STATUS_OK;
+    if (strcmp(type, "TemplateProcessing") == 0)
+        return read_template(processor, json, vocabulary_count, err);
+    if (strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0) {
+        struct sides sides = {.counts = {1, 1}}; /* [CLS] text [SEP] */
+        TRY(read_named_id(json, "cls", vocabulary_count, &sides.ids[0][0], err));
+        TRY(read_named_id(json, "sep", vocabulary_count, &sides.ids[1][0], err));
+        return wrap(processor, &sides, err);
+    }
+    if (strcmp(type, "Sequence") != 0)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "\"%.40s\" isn't supported (TemplateProcessing, BertProcessing, "
+                         "RobertaProcessing, ByteLevel and Sequence are)",
+                         type);
+    const struct json_value *parts;
+    TRY(json_get_array(json, "processors", &parts, err));
+    if (depth == PIPELINE_LIMIT_DEPTH)
+        return error_set(err, STATUS_LIMIT, "Sequences are nested deeper than %d", depth);
+    for (size_t i = 0; i < json_count(parts); i++) {
+        enum status status =
+            read_processor(processor, json_at(parts, i), vocabulary_count, depth + 1, err);
+        if (status != STATUS_OK)
+            return error_prefix(err, status, "\"processors\"[%zu]", i);
+    }
+    return STATUS_OK;
+}
+
+/* -------------------------------------------------------------------------------- the tokenizer */
 
 struct tokenizer {
     struct normalizer normalizer;
@@ -24,7 +170,32 @@ struct tokenizer {
     struct bpe_model model;
 };
 
-/* The id that the model's vocabulary has for an added token is the one that counts. */
+void token_ids_init(struct token_ids *ids, size_t limit_count)
+{
+    *ids = (struct token_ids){.limit_count = limit_count};
+}
+
+void token_ids_deinit(struct token_ids *ids)
+{
+    free(ids->data);
+    *ids = (struct token_ids){0};
+}
+
+bool token_ids_push(struct token_ids *ids, uint32_t id)
+{
+    if (ids->count == ids->limit_count)
+        return false;
+    if (ids->count == ids->capacity) {
+        ids->capacity = ids->capacity ? 2 * ids->capacity : INITIAL_IDS;
+        ids->data = realloc(ids->data, ids->capacity * sizeof *ids->data);
+        ASSERT(ids->data);
+    }
+    ids->data[ids->count++] = id;
+    return true;
+}
+
+/* Adds a token to vocabulary and decoder. Its id must be the one that the model's vocabulary has
+ * for it, if any. */
 static enum status add_token(struct tokenizer *tokenizer, const struct added_token *token,
                              struct error *err)
 {
@@ -46,16 +217,8 @@ static enum status add_token(struct tokenizer *tokenizer, const struct added_tok
     if (!present)
         TRY(vocabulary_add(vocabulary, token->id, bytes, length, false, err));
     vocabulary->tokens[token->id].special = token->special;
-    /* As `tokenizers`: it decodes to what it looks like in normalized text. */
+    /* As in `tokenizers`, it decodes to its form in normalized text. */
     return decoder_add(&tokenizer->decoder, token->id, token->pattern, token->pattern_length, err);
-}
-
-static enum status add_tokens(struct tokenizer *tokenizer, struct error *err)
-{
-    for (size_t i = 0; i < tokenizer->added.count; i++)
-        TRY(add_token(tokenizer, &tokenizer->added.tokens[i], err));
-    decoder_seal(&tokenizer->decoder);
-    return STATUS_OK;
 }
 
 static enum status in_member(enum status status, const char *key, struct error *err)
@@ -63,7 +226,7 @@ static enum status in_member(enum status status, const char *key, struct error *
     return status == STATUS_OK ? status : error_prefix(err, status, "\"%s\"", key);
 }
 
-/* Members are made in this order, so that a failure leaves the later ones zero, which every deinit
+/* Makes the members in this order. An error leaves the later ones zero, which every deinit
  * takes. */
 static enum status load(struct tokenizer *t, const struct json_value *root, struct error *err)
 {
@@ -81,9 +244,13 @@ static enum status load(struct tokenizer *t, const struct json_value *root, stru
         t->pre_tokenizer.byte_level ? BPE_ALPHABET_BYTES : BPE_ALPHABET_CHARACTERS;
     TRY(in_member(bpe_model_init(&t->model, model, kind, t->added.max_id, &t->decoder, err),
                   "model", err));
-    TRY(in_member(add_tokens(t, err), "added_tokens", err));
-    return in_member(post_processor_init(&t->post_processor, json_find(root, "post_processor"),
-                                         t->model.vocabulary.count, err),
+    for (size_t i = 0; i < t->added.count; i++)
+        TRY(in_member(add_token(t, &t->added.tokens[i], err), "added_tokens", err));
+    decoder_seal(&t->decoder);
+    const struct json_value *post = json_find(root, "post_processor");
+    if (!post)
+        return STATUS_OK;
+    return in_member(read_processor(&t->post_processor, post, t->model.vocabulary.count, 0, err),
                      "post_processor", err);
 }
 
@@ -123,8 +290,8 @@ struct encoding {
     struct normalizer_room normal;
     struct bpe_scratch bpe;
     struct token_ids *ids;
-    const char *text;                /* the whole, which `plain` counts from */
-    struct added_tokens_plain plain; /* where special tokens are text */
+    const char *text;                /* the whole text, from which `plain` counts */
+    struct added_tokens_plain plain; /* parts in which special tokens are text */
     struct error *err;
 };
 
@@ -147,7 +314,7 @@ static enum status encode_word(void *context, const char *word, size_t length, s
                : too_many(encoding->ids, err);
 }
 
-/* Whether a piece's special tokens are tokens, or text. */
+/* TRUST_NONE: special tokens in a piece are text. */
 enum trust { TRUST_ALL, TRUST_NONE };
 
 static enum status encode_words(struct encoding *encoding, struct piece gap)
@@ -157,10 +324,12 @@ static enum status encode_words(struct encoding *encoding, struct piece gap)
                              encoding->err);
 }
 
-/* The added tokens of normalized text, and the words between them. */
-static enum status encode_normalized(struct encoding *encoding, struct piece whole,
-                                     enum trust trust)
+/* Encodes text between added tokens: normalizes it, then its own added tokens and the words between
+ * them. */
+static enum status encode_gap(struct encoding *encoding, struct piece whole, enum trust trust)
 {
+    TRY(normalizer_apply(&encoding->tokenizer->normalizer, encoding->regex, &encoding->normal,
+                         &whole, encoding->err));
     const struct byte_range everything = {0, SIZE_MAX};
     struct added_tokens_plain plain = {&everything, trust == TRUST_NONE};
     struct added_match match = {0};
@@ -178,14 +347,7 @@ static enum status encode_normalized(struct encoding *encoding, struct piece who
                               : encode_words(encoding, piece_part(whole, at, whole.length));
 }
 
-static enum status encode_gap(struct encoding *encoding, struct piece gap, enum trust trust)
-{
-    TRY(normalizer_apply(&encoding->tokenizer->normalizer, encoding->regex, &encoding->normal, &gap,
-                         encoding->err));
-    return encode_normalized(encoding, gap, trust);
-}
-
-/* How many special tokens normalized text spells. */
+/* Adds to *count the special tokens that the normalized piece spells. */
 static enum status count_specials(struct encoding *encoding, struct piece piece, size_t *count)
 {
     struct added_match match = {0};
@@ -199,7 +361,7 @@ static enum status count_specials(struct encoding *encoding, struct piece piece,
     return STATUS_OK;
 }
 
-/* The next part of [at, end) that is trusted as a whole, or not at all. */
+/* Returns the end of the first part of [at, end) that is trusted as a whole, or not at all. */
 static size_t next_border(const struct added_tokens_plain *plain, size_t *range, size_t at,
                           size_t end, enum trust *trust)
 {
@@ -213,8 +375,8 @@ static size_t next_border(const struct added_tokens_plain *plain, size_t *range,
     return border < end ? border : end;
 }
 
-/* Part by part: counts the special tokens of those that are trusted, or, with NULL, encodes
- * each. */
+/* Counts the special tokens of the trusted parts; with `specials` NULL, encodes each part by
+ * itself. */
 static enum status for_each_part(struct encoding *encoding, struct piece gap, size_t *specials)
 {
     size_t from = (size_t)(gap.text - encoding->text), range = 0;
@@ -231,9 +393,9 @@ static enum status for_each_part(struct encoding *encoding, struct piece gap, si
     return STATUS_OK;
 }
 
-/* What stands between the special tokens of the text as it came. Where the normalized text has more
- * special tokens than its trusted parts have of their own, the others must have come out of what
- * isn't trusted, and the parts go one by one. */
+/* Encodes text between the added tokens of the text as it came. If the normalized gap has more
+ * special tokens than its trusted parts have by themselves, the others came out of parts that
+ * aren't trusted. Then each part is encoded by itself. */
 static enum status encode_raw_gap(struct encoding *encoding, struct piece gap)
 {
     bool careful = encoding->plain.count &&
@@ -248,8 +410,7 @@ static enum status encode_raw_gap(struct encoding *encoding, struct piece gap)
                           : for_each_part(encoding, gap, NULL);
 }
 
-/* The added tokens of the text as it came, and what stands between them through the rest of the
- * pipeline. */
+/* Encodes the added tokens of the text as it came, and the gaps between them. */
 static enum status encode_raw(struct encoding *encoding, struct piece whole)
 {
     struct added_match match = {0};

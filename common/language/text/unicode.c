@@ -7,8 +7,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Every character below U+0300 is in form C, whatever stands next to it; their lead bytes are below
- * CC. */
+/* Every character below U+0300 is in form C, whatever its neighbours are. Their lead bytes are
+ * below CC. */
 bool unicode_is_surely_nfc(const char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++)
@@ -43,9 +43,8 @@ static int combining_class(utf8proc_int32_t code)
     return utf8proc_get_property(code)->combining_class;
 }
 
-/* Canonical order: each run of marks, stably by combining class. utf8proc's own ordering is
- * quadratic in the run, which a hostile text can make as long as it likes; a stable counting sort
- * isn't. */
+/* Sorts a run of marks into canonical order: stably by combining class. utf8proc's own ordering is
+ * quadratic in the run, which a hostile text can make long; a stable counting sort isn't. */
 static void sort_marks(utf8proc_int32_t *marks, size_t count, utf8proc_int32_t *spare)
 {
     size_t start[257] = {0};

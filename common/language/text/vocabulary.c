@@ -1,10 +1,11 @@
 #include "common/language/text/vocabulary.h"
 
 #include "common/base/assert.h"
-#include "common/language/text/text_hash.h"
+#include "common/base/utf8.h"
 
+#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/random.h>
 
 void vocabulary_init(struct vocabulary *vocabulary, uint32_t count)
 {
@@ -27,21 +28,30 @@ void vocabulary_deinit(struct vocabulary *vocabulary)
     *vocabulary = (struct vocabulary){0};
 }
 
-static bool same_bytes(const struct vocabulary *vocabulary, uint32_t id, const char *bytes,
-                       size_t length)
+static uint64_t text_hash(const char *bytes, size_t length, uint64_t seed)
 {
-    const struct token *token = &vocabulary->tokens[id];
-    return token->length == length && memcmp(vocabulary->pool + token->offset, bytes, length) == 0;
+    uint64_t hash = seed ^ length;
+    for (; length >= 8; bytes += 8, length -= 8) {
+        uint64_t word;
+        memcpy(&word, bytes, 8);
+        hash = text_hash_mix(hash ^ word, 0xA0761D6478BD642Fu ^ seed >> 1);
+    }
+    uint64_t rest = 0;
+    for (size_t i = 0; i < length; i++)
+        rest |= (uint64_t)(unsigned char)bytes[i] << 8 * i;
+    return text_hash_mix(hash ^ rest, 0xE7037ED1A0B428DBu ^ seed >> 1);
 }
 
-/* The slot that holds these bytes, or the empty one where they belong. At most half of the slots
- * are taken. */
+/* Returns the slot of these bytes, or the empty slot for them. At most half of the slots are
+ * taken. */
 static uint32_t slot_of(const struct vocabulary *vocabulary, const char *bytes, size_t length)
 {
     uint32_t slot = (uint32_t)text_hash(bytes, length, vocabulary->seed) & vocabulary->slot_mask;
-    while (vocabulary->slots[slot] &&
-           !same_bytes(vocabulary, vocabulary->slots[slot] - 1, bytes, length))
-        slot = (slot + 1) & vocabulary->slot_mask;
+    for (; vocabulary->slots[slot]; slot = (slot + 1) & vocabulary->slot_mask) {
+        const struct token *token = &vocabulary->tokens[vocabulary->slots[slot] - 1];
+        if (token->length == length && memcmp(vocabulary->pool + token->offset, bytes, length) == 0)
+            break;
+    }
     return slot;
 }
 
@@ -102,4 +112,50 @@ const char *vocabulary_bytes(const struct vocabulary *vocabulary, uint32_t id, s
         return NULL;
     *length = vocabulary->tokens[id].length;
     return vocabulary->pool + vocabulary->tokens[id].offset;
+}
+
+/* Bytes that are visible in Latin-1 are spelled as themselves, the other 68 as the characters from
+ * U+0100 on, in order. */
+static bool byte_of(uint32_t code, unsigned char *byte)
+{
+    if ((code >= 0x21 && code <= 0x7E) || (code >= 0xA1 && code <= 0xFF && code != 0xAD)) {
+        *byte = (unsigned char)code;
+        return true;
+    }
+    if (code < 0x100 || code > 0x143)
+        return false;
+    uint32_t nth = code - 0x100; /* 00..20, 7F..A0, AD */
+    *byte = (unsigned char)(nth <= 0x20 ? nth : nth < 0x43 ? nth - 0x21 + 0x7F : 0xAD);
+    return true;
+}
+
+bool byte_level_read(const char *spelling, size_t length, char *bytes, size_t *count)
+{
+    size_t written = 0;
+    for (size_t at = 0; at < length;) {
+        struct utf8_char next = utf8_next(spelling + at, length - at);
+        unsigned char byte;
+        if (next.kind != UTF8_WHOLE || !byte_of(next.code, &byte))
+            return false;
+        bytes[written++] = (char)byte;
+        at += next.length;
+    }
+    *count = written;
+    return true;
+}
+
+static uint64_t process_seed;
+
+static void draw(void)
+{
+    /* Without the kernel's numbers an address will do, as it differs between processes. */
+    if (getrandom(&process_seed, sizeof process_seed, 0) != sizeof process_seed)
+        process_seed = text_hash_mix((uintptr_t)&process_seed, 0x9E3779B97F4A7C15u);
+}
+
+uint64_t text_hash_seed(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, draw);
+    return process_seed;
 }

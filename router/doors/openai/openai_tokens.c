@@ -116,7 +116,7 @@ void openai_detokenize_json(struct str *out, const char *text, size_t length)
 
 /* ------------------------------------------------------------------------------------- handlers */
 
-static const char *token_text(const void *context, uint32_t id, size_t *length)
+static const char *text_of_token(const void *context, uint32_t id, size_t *length)
 {
     return tokenizer_token_bytes(context, id, length);
 }
@@ -163,7 +163,7 @@ static void answer_tokenize(struct asking *asking, const struct openai_tokenize 
     struct error err = {""};
     struct token_ids ids;
     struct str body;
-    struct openai_token_strings strings = {token_text, model->tokenizer};
+    struct openai_token_strings strings = {text_of_token, model->tokenizer};
     token_ids_init(&ids, tokenize_most_tokens(model));
     str_init(&body, asking->api->max_answer_bytes);
     enum reason reason =

@@ -241,7 +241,7 @@ def test_what_is_no_file_is_not_replaced_by_the_ready_file(tmp_path):
     place = tmp_path / "pipe"
     os.mkfifo(place)
     done = subprocess.run([BATON, "up", "--model", GOLDEN / "llama", "--ready-file", place], text=True, capture_output=True, timeout=60)
-    assert done.returncode == 2 and "--ready-file" in done.stderr and "no regular file" in done.stderr
+    assert done.returncode == 2 and "--ready-file" in done.stderr and "is not a regular file" in done.stderr
     assert place.is_fifo()
 
 

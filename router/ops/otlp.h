@@ -3,7 +3,7 @@
  *
  * Never waits: its own thread takes traces from a bounded queue, and sends up to OTLP_MAX_BATCH in
  * one post. If the collector is slow or away, traces are dropped and counted. It never tries twice.
- * The dispatch thread calls otlp_ended; one thread stops it. */
+ * The dispatcher calls otlp_ended in its turns; one thread stops it. */
 #ifndef BATON_ROUTER_OPS_OTLP_H
 #define BATON_ROUTER_OPS_OTLP_H
 

@@ -5,8 +5,8 @@
  * reports durations from the arrival of its command, as clocks of two machines are never compared.
  * They are shown as if the command had arrived when it was sent.
  *
- * Owner: the request, so the dispatch thread. Other threads get copies (trace_ring.h). If there are
- * more than TRACE_MAX_ATTEMPTS, the first ones and the last one are kept. */
+ * Owner: the request, so the dispatcher in its turns. Other threads get copies (trace_ring.h). If
+ * there are more than TRACE_MAX_ATTEMPTS, the first ones and the last one are kept. */
 #ifndef BATON_ROUTER_OPS_REQUEST_TRACE_H
 #define BATON_ROUTER_OPS_REQUEST_TRACE_H
 

@@ -1,4 +1,4 @@
-/* The content of /status, for HTTP threads: the dispatch thread posts copies, readers take copies.
+/* The content of /status, for HTTP threads: the dispatcher posts copies, readers take copies.
  * Any thread, except where noted. No function waits for more than a copy. */
 #ifndef BATON_ROUTER_OPS_STATUS_BOARD_H
 #define BATON_ROUTER_OPS_STATUS_BOARD_H

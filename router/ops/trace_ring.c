@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH_AT_ONCE 128 /* traces read under the lock, before the dispatch thread may take it */
+#define BATCH_AT_ONCE 128 /* traces read under the lock, before a turn may take it */
 
 struct trace_ring {
     pthread_mutex_t mutex;

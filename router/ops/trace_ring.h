@@ -1,4 +1,4 @@
-/* The traces of the newest requests, running and ended, for other threads: the dispatch thread puts
+/* The traces of the newest requests, running and ended, for other threads: the dispatcher puts
  * copies, readers take copies. When it is full, a new trace replaces the oldest. Both sides wait
  * for copies only. A page of its memory is touched only when a trace is put there. */
 #ifndef BATON_ROUTER_OPS_TRACE_RING_H
@@ -15,8 +15,8 @@ struct trace_ring;
 enum status trace_ring_create(size_t capacity, struct trace_ring **ring) WARN_UNUSED;
 void trace_ring_destroy(struct trace_ring *ring);
 
-/* The dispatch thread: updates the request's trace, or puts a new one if it isn't kept (any more).
- * Sets trace->serial. */
+/* Updates the request's trace, or puts a new one if it isn't kept (any more). Sets trace->serial.
+ * Called in turns of the dispatcher. */
 void trace_ring_put(struct trace_ring *ring, struct request_trace *trace);
 
 /* Any thread: copies the newest trace with this name and choice. False: none is kept. */

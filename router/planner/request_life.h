@@ -1,6 +1,6 @@
 /* The life of one request, from arrival to its one terminal status: the workers of each attempt,
  * and the next token. PURE. Each event is a function that appends actions to the caller's list, in
- * order. The dispatch thread owns the struct and executes the actions. It keeps the prompt, the
+ * order. The dispatcher owns the struct and executes the actions. It keeps the prompt, the
  * emitted ids and the handle's block list, which aren't needed here.
  *
  * QUEUED -placed-> PREFILL -opened-> DECODE -last token-> ENDED. If the decode worker is lost

@@ -185,6 +185,34 @@ static void test_of_one_that_left_before_its_sibling_was_told(void **state)
     teardown(&world);
 }
 
+/* A client that bounds what is unread itself: its calls are closed when they are told, and what its
+ * door reports later changes nothing. */
+static void test_of_calls_that_close_when_told(void **state)
+{
+    (void)state;
+    static const struct call_client_ops ops = {
+        .choice = on_choice, .status = on_told, .ref = on_reference, .unref = on_reference};
+    static struct world world;
+    struct looker looker = {.ended = 2, .world = &world};
+    setup(&world, 1, 16, 16);
+    for (size_t call = 0; call < 2; call++)
+        make_call(&world, call, (struct call_client){&ops, &looker},
+                  (struct call_source){.once = true}, 0, 1);
+    dispatch_submit(world.dispatch, world.calls, 2);
+    dispatch_turn(world.dispatch);
+    for (size_t call = 0; call < 2; call++) {
+        assert_false(looker.asker.ended);
+        answer(&world, call);
+        dispatch_turn(world.dispatch);
+    }
+    expect_told(&looker, REASON_NONE);
+    assert_int_equal(atomic_load(&world.dispatch->admitted), 0);
+    for (size_t call = 0; call < 2; call++)
+        leave(&world, call);
+    assert_int_equal(counted(&world, REASON_NONE), 2);
+    teardown(&world);
+}
+
 /* Who left is counted as that, once, and is told all the same. */
 static void test_of_one_that_left(void **state)
 {
@@ -240,6 +268,7 @@ int main(void)
         cmocka_unit_test(test_of_those_that_are_told_together),
         cmocka_unit_test(test_of_one_that_a_sibling_settles),
         cmocka_unit_test(test_of_one_that_left_before_its_sibling_was_told),
+        cmocka_unit_test(test_of_calls_that_close_when_told),
         cmocka_unit_test(test_of_one_that_left),
         cmocka_unit_test(test_calls_that_linger),
     };

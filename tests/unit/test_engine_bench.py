@@ -257,7 +257,7 @@ def test_a_cpu_that_is_not_ours_is_told_before_anything_is_measured(model):
         done = subprocess.run([BUILD / "bin/baton", "bench", "engine", "--model", model, "--random-weights", *map(str, arguments)],
                               text=True, capture_output=True, timeout=120, preexec_fn=confine)
         assert (done.returncode, done.stdout) == (2, "") and f"need CPU {wanted}, but this process may run only on {only or ''}" in done.stderr
-        assert "alone: fewer threads, another --first-cpu, or --no-pin" in done.stderr
+        assert "give fewer threads, another --first-cpu, or --no-pin" in done.stderr
 
 
 def test_more_threads_than_cpus_are_told(model):

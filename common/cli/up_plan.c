@@ -4,7 +4,6 @@
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/engine/engine_choices.h"
-#include "common/engine/engine_choices.h"
 #include "common/engine/model/safetensors.h"
 #include "common/engine/model/weight_cache.h"
 #include "common/engine/model/weight_types.h"

@@ -1,4 +1,5 @@
-"""Fixtures: `start_cluster(...)` starts clusters that are ended and checked after the test, `connect(cluster)` a client."""
+"""Fixtures: `start_cluster(...)` starts clusters that are ended and checked after the test, `shared_cluster(...)` gives one that the
+tests of a file share, `connect(cluster)` opens a client."""
 import pathlib
 import sys
 
@@ -14,6 +15,7 @@ def pytest_runtest_makereport(item, call):
     if call.when == "call" and report.failed:
         for cluster in getattr(item, "clusters", []):
             report.sections.append(("cluster logs", cluster.logs()))
+            cluster.shared = False  # whatever failed may have left something in it
 
 
 def pytest_terminal_summary(terminalreporter, config):
@@ -22,17 +24,12 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(line)
 
 
-@pytest.fixture
-def start_cluster(request, tmp_path_factory):
-    clusters = request.node.clusters = []
+def note(request, cluster):
+    """A failure of this test shows the cluster's logs."""
+    request.node.clusters = [*getattr(request.node, "clusters", []), cluster]
 
-    def start(**options):
-        cluster = Cluster(tmp_path_factory.mktemp("cluster"), wait=False, **options)
-        clusters.append(cluster)
-        cluster.wait_ready()
-        return cluster
 
-    yield start
+def stop_all(clusters):
     errors = []
     for cluster in clusters:
         try:
@@ -40,6 +37,48 @@ def start_cluster(request, tmp_path_factory):
         except AssertionError as error:
             errors.append(str(error))
     assert not errors, "\n".join(errors)
+
+
+@pytest.fixture
+def start_cluster(request, tmp_path_factory):
+    clusters = []
+
+    def start(**options):
+        cluster = Cluster(tmp_path_factory.mktemp("cluster"), wait=False, **options)
+        clusters.append(cluster)
+        note(request, cluster)
+        cluster.wait_ready()
+        return cluster
+
+    yield start
+    stop_all(clusters)
+
+
+@pytest.fixture(scope="module")
+def clusters_of_file():
+    clusters = []
+    yield clusters
+    stop_all(clusters)
+
+
+@pytest.fixture
+def shared_cluster(request, tmp_path_factory, clusters_of_file):
+    """A running cluster with these options: tests of this file that ask for equal ones share it. A start costs 1.4 s of CPU. Not for tests
+    that break a process, count what a cluster did, or need an idle one."""
+
+    def shared(**options):
+        for cluster in clusters_of_file:
+            if cluster.shared and cluster.options == options:
+                break
+        else:
+            cluster = Cluster(tmp_path_factory.mktemp("cluster"), wait=False, **options)
+            cluster.shared, cluster.options = True, options
+            clusters_of_file.append(cluster)
+            cluster.wait_ready()
+        note(request, cluster)
+        return cluster
+
+    return shared
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug"))
 BATON = BUILD / "bin/baton"
 GOLDEN = TOP / "tests/golden/models"
+LONG = bool(os.environ.get("BATON_LONG"))  # tests/run --long: all random cases, where a test draws fewer otherwise
 SHAKESPEARE = TOP / "deploy/local/tiny-shakespeare"
 
 # The places in the code where a test makes a fault happen.

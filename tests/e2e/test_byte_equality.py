@@ -4,10 +4,10 @@ import json
 import random
 
 import pytest
-from harness import GOLDEN, SHAKESPEARE
+from harness import GOLDEN, LONG, SHAKESPEARE
 
 TOKENS = 64
-REQUESTS = {"fast": 50, "f32": 20}
+REQUESTS = {"fast": 50 if LONG else 20, "f32": 20}
 TOGETHER = 16
 MODELS = {"shakespeare": (SHAKESPEARE, 2048), "llama-wide": (GOLDEN / "llama-wide", 380)}
 

@@ -9,8 +9,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 PROMPT = "First Citizen:\nBefore we proceed"
 
 
-def test_a_stream(start_cluster, connect):
-    client = connect(start_cluster())
+def test_a_stream(shared_client):
+    client = shared_client
     answer = client.generate(PROMPT, temperature=0, max_tokens=20)
     assert len(answer.ids) == 20 and answer.text
     assert answer.finished.reason == pb.FINISH_REASON_MAX_TOKENS
@@ -28,8 +28,8 @@ def test_a_stream(start_cluster, connect):
     assert client.generate(PROMPT, temperature=1, seed=unseeded.timing.seed, max_tokens=20).ids == unseeded.ids
 
 
-def test_stops(start_cluster, connect):
-    client = connect(start_cluster())
+def test_stops(shared_client):
+    client = shared_client
     whole = client.generate(PROMPT, temperature=0, max_tokens=40, ignore_eos=True)
     stop = whole.text[5:9]
     cut = client.generate(PROMPT, temperature=0, max_tokens=40, ignore_eos=True, stop=[stop])
@@ -41,8 +41,8 @@ def test_stops(start_cluster, connect):
     assert cut.finished.reason == pb.FINISH_REASON_STOP_TOKEN and cut.finished.stop_token == stop_id
 
 
-def test_tokenize_detokenize_models(start_cluster, connect):
-    stub = connect(start_cluster()).stub
+def test_tokenize_detokenize_models(shared_client):
+    stub = shared_client.stub
     ids = stub.Tokenize(pb.TokenizeRequest(text=PROMPT), timeout=10).ids
     assert ids
     assert stub.Detokenize(pb.DetokenizeRequest(ids=ids, skip_special_tokens=True), timeout=10).text == PROMPT
@@ -68,15 +68,9 @@ def test_requests_that_are_wrong(shared_client, message, code, reason):
     assert caught.value.details()
 
 
-@pytest.fixture(scope="module")
-def shared_client(tmp_path_factory):
-    from client import Client
-    from harness import Cluster
-    cluster = Cluster(tmp_path_factory.mktemp("shared"))
-    client = Client(cluster.grpc)
-    yield client
-    client.close()
-    cluster.stop()
+@pytest.fixture
+def shared_client(shared_cluster, connect):
+    return connect(shared_cluster())
 
 
 def test_deadline(shared_client):

@@ -15,7 +15,7 @@ import openai
 import pydantic
 import pytest
 from client import pb, reason_of
-from harness import GOLDEN, failpoint, wait_until
+from harness import GOLDEN, LONG, failpoint, wait_until
 
 MODEL = "tiny-shakespeare"
 HERE = pathlib.Path(__file__).resolve().parent
@@ -104,7 +104,7 @@ def test_a_death_changes_no_answer(start_cluster, connect):
     assert valid(schema, answers[0][2])
 
 
-def test_a_preemption_changes_no_answer(start_cluster, connect):
+def test_a_preemption_changes_no_answer(start_cluster, shared_cluster, connect):
     """A pool too small for all of them, which are there before the first is computed: some are computed again."""
     requests = [("ROMEO: " + "Speak, " * i, dict(seed=i, temperature=1.2, max_tokens=120, logits_hash=True, constraint=constraint(schema=PERSON | {
         "properties": PERSON["properties"] | {"name": {"type": "string", "minLength": 60, "maxLength": 90}}})), lambda text: True) for i in range(12)]
@@ -118,13 +118,13 @@ def test_a_preemption_changes_no_answer(start_cluster, connect):
         tight, _ = served.result()
     assert small.total("decode-0", "baton_preemptions_total") > 0
     small.stop()
-    assert tight == serve(connect(start_cluster()), requests)[0]
+    assert tight == serve(connect(shared_cluster()), requests)[0]
 
 
 def test_a_hundred_schemas_as_served(start_cluster, connect):
     """Some answers to each, at temperature 1.5. BATON_SCHEMA_ANSWERS=20: all that are drawn without a model in tests/constrain
     (its README has the command)."""
-    each = int(os.environ.get("BATON_SCHEMA_ANSWERS", "4"))
+    each = int(os.environ.get("BATON_SCHEMA_ANSWERS", "4" if LONG else "1"))
     cluster = start_cluster(settings={"max-sequences": 64})
     client = connect(cluster)
     complete = answered = 0
@@ -142,9 +142,9 @@ def test_a_hundred_schemas_as_served(start_cluster, connect):
     assert answered == each * len(SCHEMAS) and 2 * complete > answered, complete
 
 
-def test_ends(start_cluster, connect):
+def test_ends(shared_cluster, connect):
     """An answer ends with the token after which nothing may follow: without an end token, and whatever is asked of ends."""
-    client = connect(start_cluster())
+    client = connect(shared_cluster())
     plain = client.generate("ROMEO:", seed=1, constraint=constraint(choice=["the Nurse"]))
     assert (plain.text, plain.finished.reason) == ("the Nurse", pb.FINISH_REASON_COMPLETE)
     for options in (dict(ignore_eos=True), dict(min_tokens=16), dict(max_tokens=len(plain.ids)), dict(stop_ids=[plain.ids[-1]])):
@@ -225,9 +225,9 @@ def test_what_cannot_be_kept_is_refused(start_cluster, connect):
     assert ended == {"no_token_allowed": 1, "step_failed": 0, "internal": 0}
 
 
-def test_one_that_takes_long_holds_nobody_up(start_cluster, connect):
+def test_one_that_takes_long_holds_nobody_up(shared_cluster, connect):
     """While it is compiled others are answered, it can be cancelled, and whoever asks for the same waits with it; then it is known."""
-    client = connect(start_cluster())
+    client = connect(shared_cluster())
     slow = constraint(schema={"enum": list(range(18000))})
 
     def begin(asked):

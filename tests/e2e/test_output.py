@@ -55,7 +55,7 @@ def test_a_status_that_cannot_be_printed_is_told(output, why, router_http):
 
 @pytest.mark.parametrize("output,why", [("/dev/full", FULL), (">&-", CLOSED)])
 @pytest.mark.parametrize("flags", [[], ["--json"], ["--logit-bias", "0:100"]], ids=["text", "json", "no text"])
-def test_an_answer_that_cannot_be_printed_is_told(start_cluster, output, why, flags):
-    cluster = start_cluster()
+def test_an_answer_that_cannot_be_printed_is_told(shared_cluster, output, why, flags):
+    cluster = shared_cluster()
     code, error = run(output, "generate", "--max-tokens", 8, *flags, "ROMEO:", environment=cluster.environment)
     assert code == 1 and f": standard output: {why}\n" in error, error

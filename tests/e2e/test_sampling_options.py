@@ -48,7 +48,7 @@ def serve(client, requests):
     return [outcome(answer, asked, prompt) for answer, (prompt, asked) in zip(answers, requests)], answers
 
 
-def test_the_same_bytes_wherever_they_are_computed(start_cluster, connect):
+def test_the_same_bytes_wherever_they_are_computed(start_cluster, shared_cluster, connect):
     requests = requests_for(40)
 
     def run(prefill, chunk, transport="auto"):
@@ -66,7 +66,7 @@ def test_the_same_bytes_wherever_they_are_computed(start_cluster, connect):
     assert run(1, 512, "tcp") == colocated
     plain = [(prompt, dict(seed=asked["seed"], temperature=asked["temperature"], max_tokens=TOKENS, ignore_eos=True, logits_hash=True))
              for prompt, asked in requests]
-    cluster = start_cluster(model=GOLDEN / "llama-wide", compute="fast")
+    cluster = shared_cluster(model=GOLDEN / "llama-wide", compute="fast")
     without = [answer.ids[:len(ids)] for answer, (ids, *_) in zip(connect(cluster).generate_all(plain), colocated)]
     shapes = {"presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias"}
     for (_, asked), ids, (shaped, *_) in zip(requests, without, colocated):
@@ -74,9 +74,9 @@ def test_the_same_bytes_wherever_they_are_computed(start_cluster, connect):
     assert sum(ids != shaped for ids, (shaped, *_) in zip(without, colocated)) > 5
 
 
-def test_what_is_told_is_true(start_cluster, connect):
+def test_what_is_told_is_true(shared_cluster, connect):
     """Of a model of 384 tokens: greedy draws the likeliest; the logprobs that an answer had are those that it has as a prompt, bit by bit."""
-    client = connect(start_cluster(model=GOLDEN / "llama-wide", compute="fast"))
+    client = connect(shared_cluster(model=GOLDEN / "llama-wide", compute="fast"))
     rng = random.Random(8)
     prompts = [[rng.randrange(3, 380) for _ in range(count)] for count in (1, 40, 300)]
     for prompt in prompts:
@@ -94,8 +94,8 @@ def test_what_is_told_is_true(start_cluster, connect):
         assert list(once.prompt.token_ids) == prompt + answer.ids and len(once.logprobs) == len(once.token_ids)
 
 
-def test_against_the_logits_of_transformers(start_cluster, connect):
-    client = connect(start_cluster(model=GOLDEN / "llama"))
+def test_against_the_logits_of_transformers(shared_cluster, connect):
+    client = connect(shared_cluster(model=GOLDEN / "llama"))
     for prompt in json.loads((GOLDEN / "llama/golden.json").read_text())["prompts"]:
         logits = prompt["first_logits"]
         total = max(logits) + math.log(math.fsum(math.exp(logit - max(logits)) for logit in logits))
@@ -106,10 +106,10 @@ def test_against_the_logits_of_transformers(start_cluster, connect):
         assert max(abs(logprob - reference[i]) for i, logprob in answer.logprobs[0][1]) < 1e-3
 
 
-def test_penalties_and_biases_by_their_definitions(start_cluster, connect):
+def test_penalties_and_biases_by_their_definitions(shared_cluster, connect):
     """Each greedy token follows from the logprobs of all 384, edited here as OpenAI and vLLM define it. (Of 384, the 20 likeliest are told: the
     others are banned.)"""
-    client = connect(start_cluster(model=GOLDEN / "llama-wide", compute="fast"))
+    client = connect(shared_cluster(model=GOLDEN / "llama-wide", compute="fast"))
     rng = random.Random(9)
     few = rng.sample(range(3, 380), TOP)
     ban = {i: -100.0 for i in range(VOCABULARY) if i not in few}
@@ -154,8 +154,8 @@ def test_after_a_death_what_was_told_is_not_told_again(start_cluster, connect):
     assert all(answer == answers[0] for answer in answers)
 
 
-def test_what_is_out_of_range_is_told_by_name(start_cluster, connect):
-    client = connect(start_cluster(model=GOLDEN / "llama"))
+def test_what_is_out_of_range_is_told_by_name(shared_cluster, connect):
+    client = connect(shared_cluster(model=GOLDEN / "llama"))
     cases = [(dict(logprobs=21), "invalid_sampling", "logprobs must be between 0 and 20, got 21"),
              (dict(prompt_logprobs=21), "invalid_sampling", "prompt_logprobs must be between 0 and 20, got 21"),
              (dict(presence_penalty=2.5), "invalid_sampling", "presence_penalty must be between -2 and 2, got 2.5"),

@@ -179,9 +179,9 @@ def same_logprobs(mine, theirs, asked):
 
 
 @pytest.fixture
-def doors(start_cluster, connect):
+def doors(shared_cluster, connect):
     def start(**options):
-        cluster = start_cluster(settings=front.SETTINGS, **options)
+        cluster = shared_cluster(settings=front.SETTINGS, **options)
         return connect(cluster), front.Front(cluster)
 
     return start

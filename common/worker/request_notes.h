@@ -50,8 +50,8 @@ bool request_notes_prefilled(struct request_notes *notes, struct sequence_key ke
 void request_notes_pulled(const struct request_notes *notes, struct sequence_key key,
                           uint64_t now_us, Baton__Worker__V1__Pulled *pulled);
 
-/* Logs a STEP_REFUSED or STEP_FAILED, with its status and reason. The number of lines is limited.
- */
+/* Logs a STEP_REFUSED or STEP_FAILED, with its status and reason. The number of lines is
+ * limited. */
 void request_notes_log_failed(const struct request_notes *notes, const char *module,
                               const struct step_event *event);
 

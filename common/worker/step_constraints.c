@@ -241,8 +241,8 @@ static void settle(const struct step_constraints *c, struct slot *slot,
     settle_ends(c, slot, sampling);
 }
 
-/* Returns the index of the sequence that is first in turn: the first slot number from c->turn on.
- */
+/* Returns the index of the sequence that is first in turn: the first slot number from c->turn
+ * on. */
 static uint32_t first_of_turn(const struct step_constraints *c, struct sequence *const *sequences,
                               uint32_t count)
 {

@@ -11,8 +11,8 @@ bool step_plan_works(const struct step_plan *plan)
     return plan->part_count + plan->swap_out_count + plan->swap_in_count > 0;
 }
 
-/* Asks for the logprobs of the prompt rows in this part. `scored` entries of run->scores are taken.
- */
+/* Asks for the logprobs of the prompt rows in this part. `scored` entries of run->scores are
+ * taken. */
 static void add_scores(struct step_run *run, const struct planned_rows *part,
                        struct engine_sequence *input, uint32_t *scored)
 {

@@ -61,9 +61,9 @@ size_t wire_peer_down_count(const Baton__Worker__V1__PeerDown *message);
 /* Returns the question at index < count. */
 struct peer_down wire_peer_down(const Baton__Worker__V1__PeerDown *message, size_t index);
 
-/* The checksums of `up` point into the message. A Complete with logprobs that no worker sends gets
- * the first token UINT32_MAX. Returns false, and leaves `up`, if it is no message of the handoff.
- */
+/* The checksums of `up` point into the message. A Complete with logprobs that no worker sends
+ * gets the first token UINT32_MAX. Returns false, and leaves `up`, if it is no message of the
+ * handoff. */
 bool wire_peer_up(const Baton__Worker__V1__PeerUp *message, struct peer_up *up);
 
 /* A packed message with room for its parts. It points to them, so it must stay where it is. */

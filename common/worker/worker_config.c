@@ -344,8 +344,8 @@ const struct config_setting *worker_config_row(const char *name)
     return &settings[i];
 }
 
-/* Replaces each 0 by the value that follows from other settings. The engine is opened for the sums.
- */
+/* Replaces each 0 by the value that follows from other settings. The engine is opened for the
+ * sums. */
 static enum status settle_batches(struct worker_config *config, struct error *err)
 {
     if (!config->max_batch_sequences || config->max_batch_sequences > config->max_sequences)

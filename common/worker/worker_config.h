@@ -56,8 +56,8 @@ struct worker_config {
  * the table. */
 const struct config_setting *worker_config_row(const char *name);
 
-/* Reads flags, environment and file. Prints help or all mistakes, and exits, where a main should.
- */
+/* Reads flags, environment and file. Prints help or all mistakes, and exits, where a main
+ * should. */
 void worker_config_load(enum worker_role role, int argc, char **argv, struct worker_config *config);
 
 #endif

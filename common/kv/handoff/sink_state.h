@@ -94,8 +94,8 @@ static inline uint64_t sink_later_us(uint64_t a_us, uint64_t b_us)
 }
 
 /* --- sink.c --- */
-/* Returns the sink of exactly this attempt. Otherwise counts a dropped message, and returns NULL.
- */
+/* Returns the sink of exactly this attempt. Otherwise counts a dropped message, and returns
+ * NULL. */
 struct sink *sink_of(struct sink_table *table, uint64_t request, uint32_t attempt);
 /* Asks the peer. While the stream is down it asks nothing: the question follows when it is up. */
 void sink_ask(struct sink_table *table, uint64_t now_us, struct sink *sink,

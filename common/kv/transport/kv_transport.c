@@ -81,8 +81,8 @@ static void read_fail(struct kv_read *read, enum kv_failure failure, const char 
     read->reason = reason;
 }
 
-/* Ends the reads that a fault held back until now, or, with `reordered`, until another one ended.
- */
+/* Ends the reads that a fault held back until now, or, with `reordered`, until another one
+ * ended. */
 static void release_held(struct kv_transport *transport, bool reordered)
 {
     struct kv_peer *peer;

@@ -83,16 +83,16 @@ struct kv_admission {
 };
 enum status kv_transport_admit(struct kv_transport *transport, struct kv_admission *admission,
                                struct error *err) WARN_UNUSED;
-/* The reader is gone: closes its connection and makes its address useless. Unknown ids are ignored.
- */
+/* The reader is gone: closes its connection and makes its address useless. Unknown ids are
+ * ignored. */
 void kv_transport_revoke(struct kv_transport *transport, uint64_t admission);
 
 /* Reader: pairs with the pool behind `address` (outside bytes: checked). It connects while polling
  * goes on; reads may be asked for at once. */
 enum status kv_transport_pair(struct kv_transport *transport, const void *address, size_t bytes,
                               struct kv_peer **peer, struct error *err) WARN_UNUSED;
-/* Returns "shm", "tcp" or "local": the lane that the pairing has, which may not be the wanted one.
- */
+/* Returns "shm", "tcp" or "local": the lane that the pairing has, which may not be the wanted
+ * one. */
 const char *kv_peer_lane(const struct kv_peer *peer);
 /* A forced close: no byte lands any more, all reads in flight end with STATUS_CANCELLED, then
  * KV_EVENT_PEER_CLOSED comes. Idempotent. */

@@ -14,8 +14,8 @@
 
 #define MAX_POOLS 64
 
-/* A pool outlives its transport while a peer is paired with it: another thread may read its bytes.
- */
+/* A pool outlives its transport while a peer is paired with it: another thread may read its
+ * bytes. */
 struct local_pool {
     uint64_t id;
     uint8_t *memory;
@@ -81,8 +81,8 @@ static bool table_add(struct local_pool *pool)
     return added;
 }
 
-/* Takes the pool out of the table, and wakes every other transport: one of its peers may be gone.
- */
+/* Takes the pool out of the table, and wakes every other transport: one of its peers may be
+ * gone. */
 static void table_remove(struct local_pool *pool)
 {
     pthread_mutex_lock(&table_lock);

@@ -171,8 +171,8 @@ static void take_greeting(struct tcp_link *link)
         link->peer->welcomed = true;
 }
 
-/* Fills `parts` with the places of the next answers, `limit` bytes at most. Returns their number.
- */
+/* Fills `parts` with the places of the next answers, `limit` bytes at most. Returns their
+ * number. */
 static int next_parts(struct tcp_link *link, size_t limit, struct iovec parts[TCP_MAX_PARTS])
 {
     int count = 0;

@@ -209,9 +209,11 @@ static unsigned set_tls(struct call *call)
         bad |= curl_easy_setopt(curl, CURLOPT_CAINFO, NULL);
         bad |= curl_easy_setopt(curl, CURLOPT_CAPATH, NULL); /* none of the machine's */
     } else {
-        /* The machine's CAs are roots: a server's own certificate among them is no proof. */
+        /* The machine's CAs are roots: a server's own certificate among them is no proof. A folder
+         * is searched by name. libcurl's default, a file of all CAs, takes long to read. */
+        folder = folder ? folder : curl_version_info(CURLVERSION_NOW)->capath;
         bad |= curl_easy_setopt(curl, CURLOPT_SSL_OPTIONS, (long)CURLSSLOPT_NO_PARTIALCHAIN);
-        if (file)
+        if (file || folder)
             bad |= curl_easy_setopt(curl, CURLOPT_CAINFO, file);
         if (folder)
             bad |= curl_easy_setopt(curl, CURLOPT_CAPATH, folder);

@@ -82,6 +82,13 @@ double sampler_masses_keep(const struct sampler_masses *masses, uint64_t bound)
     return total;
 }
 
+/* Returns how far a sum of `count` masses in one order may be from their sum in another: twice the
+ * bound, and the error of a product with it. */
+static double margin_of(uint32_t count, double sum)
+{
+    return 0x1p-50 * ((double)count + 8) * sum;
+}
+
 static bool is_kept(const struct sampler_masses *masses, uint32_t id, uint64_t bound)
 {
     return masses->p[id] > 0 && sampler_key(masses->p[id], id) >= bound;
@@ -109,7 +116,7 @@ static uint32_t pick_in_order(const struct sampler_masses *masses, uint64_t boun
 uint32_t sampler_masses_pick(const struct sampler_masses *masses, uint64_t bound, double total,
                              double unit)
 {
-    double aim = unit * total, margin = sampler_margin(masses->count, total), passed = 0;
+    double aim = unit * total, margin = margin_of(masses->count, total), passed = 0;
     uint32_t block = 0, blocks = divide_up(masses->count, SAMPLER_BLOCK);
     while (block < blocks && passed + masses->sums[block] <= aim)
         passed += masses->sums[block++];
@@ -349,7 +356,7 @@ uint64_t sampler_top_bound(const struct sampler_top *top, const struct sampler_m
     if (top_p >= 1.0f)
         return found.key;
     aim.mass = (double)top_p * found.mass;
-    double margin = sampler_margin(masses->count, found.mass);
+    double margin = margin_of(masses->count, found.mass);
     found = find(top, masses, &aim);
     return is_sure(&found, &aim, margin) ? found.key
                                          : bound_in_order(top->keys, masses, top_k, top_p);

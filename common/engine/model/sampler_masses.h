@@ -39,13 +39,6 @@ static inline float sampler_key_mass(uint64_t key)
     return p;
 }
 
-/* Returns how far a sum of `count` masses in one order may be from their sum in another: twice the
- * bound, and the error of a product with it. */
-static inline double sampler_margin(uint32_t count, double sum)
-{
-    return 0x1p-50 * ((double)count + 8) * sum;
-}
-
 struct sampler_masses {
     float *p;     /* [count] by id */
     double *sums; /* [(count + SAMPLER_BLOCK - 1) / SAMPLER_BLOCK] p of each block, if kept */

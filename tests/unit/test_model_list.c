@@ -120,7 +120,7 @@ static void test_a_name_of_its_own_setting(void **state)
     assert_int_equal(model_list_name(&list, "chat", &err), STATUS_OK);
     assert_int_equal(model_list_name(&list, "other", &err), STATUS_INVALID);
     assert_string_equal(err.text,
-                        "--model-name says other and --model says chat: leave one of them");
+                        "--model-name is other but --model has the name chat: set one of them");
     assert_int_equal(model_list_parse("/m,/n", &list, &err), STATUS_OK);
     assert_int_equal(model_list_name(&list, "chat", &err), STATUS_INVALID);
     assert_string_equal(err.text, "--model-name chat, but --model has 2 models: give each its name "

@@ -42,10 +42,10 @@ static void test_tool_calls_that_are_refused(void **state)
         {"{\"tools\":[" TOOL("f", "", "true") "]}", STATUS_INVALID, "a text to begin with"},
         {"{\"tools\":[" TOOL("f", "a", "") "]}", STATUS_INVALID, "f: the schema: "},
         {"{\"tools\":[" TOOL("f", "a", "true") "," TOOL("g", "ab", "true") "]}", STATUS_INVALID,
-         "a call of \"g\" can't be told from one of \"f\""},
+         "a call of \"g\" can't be distinguished from one of \"f\""},
         {"{\"parallel\":true,\"separator\":\",\",\"end\":\",a}\",\"tools\":[" TOOL("f", "a",
                                                                                    "true") "]}",
-         STATUS_INVALID, "the end can't be told from one more call of \"f\""},
+         STATUS_INVALID, "the end can't be distinguished from one more call of \"f\""},
         {"{\"tools\":[" TOOL("f", "a", "true") "],\"special_tokens\":[\"\"]}", STATUS_INVALID,
          "special token 0 is empty"},
         {"{\"tools\":[" TOOL("f", "a", "true") "," TOOL(

@@ -155,7 +155,7 @@ static enum status read_description(const struct json_value *json, struct descri
     const struct json_value *tools = json_find(json, "tools");
     d->count = json_count(tools);
     if (!d->count || d->count > TOOL_CALLS_MAX_TOOLS)
-        return error_set(err, STATUS_LIMIT, "%zu tools: 1 to %d can be", d->count,
+        return error_set(err, STATUS_LIMIT, "%zu tools: 1 to %d are possible", d->count,
                          TOOL_CALLS_MAX_TOOLS);
     for (size_t i = 0; i < d->count; i++) {
         enum status status = read_tool(json_at(tools, i), &d->tools[i], err);
@@ -165,7 +165,7 @@ static enum status read_description(const struct json_value *json, struct descri
     const struct json_value *specials = json_find(json, "special_tokens");
     d->special_count = json_count(specials);
     if (d->special_count > TOOL_CALLS_MAX_SPECIALS)
-        return error_set(err, STATUS_LIMIT, "%zu special tokens: at most %d can be",
+        return error_set(err, STATUS_LIMIT, "%zu special tokens: at most %d are possible",
                          d->special_count, TOOL_CALLS_MAX_SPECIALS);
     for (size_t i = 0; i < d->special_count; i++) {
         struct text *text = &d->specials[i];
@@ -193,11 +193,11 @@ static enum status check_ways(const struct described *d, struct error *err)
         for (size_t j = 0; j < d->count; j++)
             if (i != j && starts_with(d->tools[i].begin, d->tools[j].begin))
                 return error_set(err, STATUS_INVALID,
-                                 "a call of \"%s\" can't be told from one of \"%s\"",
+                                 "a call of \"%s\" can't be distinguished from one of \"%s\"",
                                  d->tools[i].name, d->tools[j].name);
         if (like_more && starts_with(behind, d->tools[i].begin))
             return error_set(err, STATUS_INVALID,
-                             "the end can't be told from one more call of \"%s\"",
+                             "the end can't be distinguished from one more call of \"%s\"",
                              d->tools[i].name);
     }
     return STATUS_OK;

@@ -319,7 +319,7 @@ static enum status take_members(struct parser *parser, struct charset *set)
     parser->at++;
     TRY(take_member(parser, set, &single, &high));
     if (!single || high < low)
-        return fail(parser, STATUS_INVALID, "a range that is none");
+        return fail(parser, STATUS_INVALID, "a range isn't two ascending characters");
     charset_add(set, low, high);
     return STATUS_OK;
 }

@@ -252,7 +252,7 @@ static enum status check_counts(const struct object *object)
         (object->open || facts->max_properties < object->count))
         return schema_fail(object->compiler, facts->max_properties_path, "maxProperties",
                            STATUS_UNSUPPORTED,
-                           "only supported where it holds anyway, or without \"properties\"");
+                           "supported only if it always holds, or without \"properties\"");
     return STATUS_OK;
 }
 

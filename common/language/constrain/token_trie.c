@@ -235,8 +235,8 @@ enum status token_trie_create(const struct token_source *source, struct token_tr
                               struct error *err)
 {
     if (source->count == 0 || source->count > TOKEN_TRIE_MAX_COUNT)
-        return error_set(err, STATUS_LIMIT, "a vocabulary of %u ids: 1 to %u can be", source->count,
-                         TOKEN_TRIE_MAX_COUNT);
+        return error_set(err, STATUS_LIMIT, "a vocabulary of %u ids: 1 to %u are possible",
+                         source->count, TOKEN_TRIE_MAX_COUNT);
     for (uint32_t i = 0; i < source->end_count; i++)
         if (source->end_ids[i] >= source->count)
             return error_set(err, STATUS_INVALID, "the end id %u is not below the vocabulary's %u",

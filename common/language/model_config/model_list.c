@@ -68,8 +68,8 @@ enum status model_list_name(struct model_list *list, const char *name, struct er
                          name, list->count);
     if (*list->items[0].name && strcmp(list->items[0].name, name))
         return error_set(err, STATUS_INVALID,
-                         "--model-name says %.100s and --model says %s: leave one of them", name,
-                         list->items[0].name);
+                         "--model-name is %.100s but --model has the name %s: set one of them",
+                         name, list->items[0].name);
     if (!str_copy(list->items[0].name, sizeof list->items[0].name, name))
         return error_set(err, STATUS_INVALID, "the model's name is longer than %zu bytes",
                          sizeof list->items[0].name - 1);

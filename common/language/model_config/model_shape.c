@@ -215,7 +215,7 @@ static enum status parse_layer_types(const struct json_value *root, uint32_t lay
     TRY(json_get_array(root, "layer_types", &list, err));
     if (json_count(list) != layers)
         return error_set(err, STATUS_INVALID,
-                         "\"layer_types\": expected one of each layer (%u), found %zu", layers,
+                         "\"layer_types\": expected one for each layer (%u), found %zu", layers,
                          json_count(list));
     const char *first = "", *name;
     for (size_t i = 0; i < layers; i++) {
@@ -287,7 +287,7 @@ static enum status parse_window(const struct model_family *family, const struct 
     }
     if ((kind == LAYERS_SLIDING && !window) || (kind == LAYERS_FULL && window))
         return error_set(err, STATUS_INVALID,
-                         "\"layer_types\": \"%s\", but the other keys say a window of %u (0: none)",
+                         "\"layer_types\": \"%s\", but the other keys set a window of %u (0: none)",
                          kind == LAYERS_FULL ? "full_attention" : "sliding_attention", window);
     *out = window;
     return STATUS_OK;
@@ -394,7 +394,7 @@ static enum status parse_rope(const struct json_value *root, bool theta_needed,
     const struct json_value *rope = json_find(root, key);
     if (newer && json_find(root, "rope_scaling"))
         return error_set(err, STATUS_UNSUPPORTED,
-                         "\"rope_scaling\": beside \"rope_parameters\" it is one too many");
+                         "\"rope_scaling\": not supported together with \"rope_parameters\"");
     if (rope)
         TRY(json_get_object(root, key, &rope, err));
     TRY(parse_theta(root, rope, theta_needed, &shape->rope_theta, err));

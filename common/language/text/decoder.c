@@ -323,7 +323,8 @@ static enum status pool_add(struct decoder *decoder, const char *bytes, size_t l
 {
     size_t needed = decoder->pool_bytes + length;
     if (needed > DECODER_LIMIT_BYTES)
-        return error_set(err, STATUS_LIMIT, "what all tokens become is over the limit of %u bytes",
+        return error_set(err, STATUS_LIMIT,
+                         "the texts of all tokens are over the limit of %u bytes",
                          DECODER_LIMIT_BYTES);
     if (needed > decoder->pool_capacity || !decoder->pool) {
         decoder->pool_capacity = 2 * needed + 4096;

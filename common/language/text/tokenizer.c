@@ -212,7 +212,7 @@ static enum status add_token(struct tokenizer *tokenizer, const struct added_tok
     if (id != token->id ||
         (present && (present_length != length || memcmp(present, bytes, length) != 0)))
         return error_set(err, STATUS_INVALID,
-                         "\"%.40s\" has id %u, but the vocabulary says otherwise", token->content,
+                         "\"%.40s\" has id %u, which disagrees with the vocabulary", token->content,
                          token->id);
     if (!present)
         TRY(vocabulary_add(vocabulary, token->id, bytes, length, false, err));

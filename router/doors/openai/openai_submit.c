@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#define RECORD_MORE 4 /* a record's bytes, for each of the body's: escapes grow */
-
 /* A body on its way in. */
 struct submission {
     struct openai_api *api;

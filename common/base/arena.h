@@ -1,5 +1,6 @@
-/* A bump allocator that dies at once: what one request allocates, freed in one call. Bounded.
- * Owner: one thread. arena_take returns zeroed memory aligned to 16 bytes, or NULL at the limit. */
+/* A bump allocator with a limit. It serves what one request allocates, and one call frees all of
+ * it. Owner: one thread. arena_take returns zeroed memory aligned to 16 bytes, or NULL at the
+ * limit. */
 #ifndef BATON_BASE_ARENA_H
 #define BATON_BASE_ARENA_H
 
@@ -8,8 +9,8 @@
 struct arena_chunk;
 struct arena {
     struct arena_chunk *head;
-    size_t used_bytes;  /* of the newest chunk */
-    size_t total_bytes; /* of all chunks */
+    size_t used_bytes;  /* in the newest chunk */
+    size_t total_bytes; /* in all chunks */
     size_t limit_bytes;
 };
 

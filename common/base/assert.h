@@ -1,5 +1,5 @@
-/* ASSERT: a programmer's error ends the process with file, line and the condition. Always on, no
- * side effects in the condition, and never reachable from bytes that came from outside. */
+/* ASSERT ends the process at a programmer's error, with file, line and condition. It is always on.
+ * The condition has no side effects, and never depends on bytes that came from outside. */
 #ifndef BATON_BASE_ASSERT_H
 #define BATON_BASE_ASSERT_H
 

@@ -1,4 +1,4 @@
-/* Monotonic time. Pure modules never call this: they are handed `now_us`. */
+/* Monotonic time. Pure modules never call this: their callers pass `now_us`. */
 #ifndef BATON_BASE_CLOCK_H
 #define BATON_BASE_CLOCK_H
 

@@ -6,9 +6,9 @@
 
 #define DESCRIPTORS_MAX 65536
 
-/* Raises the soft limit (RLIMIT_NOFILE) to the hard one, or to DESCRIPTORS_MAX: the usual soft
- * limit of 1024 is for programs that use select(). At start, before threads. Returns what it is
- * now. */
+/* Raises the soft limit (RLIMIT_NOFILE) to the hard one, or to DESCRIPTORS_MAX. The usual soft
+ * limit of 1024 is for programs that use select(). Call at start, before threads. Returns the new
+ * limit. */
 uint64_t descriptors_raise(void);
 
 #endif

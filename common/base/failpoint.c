@@ -41,18 +41,18 @@ struct failpoint {
     uint64_t hits;
 };
 
-/* What is armed; replaced as a whole. */
+/* The armed failpoints. A new specification replaces them as a whole. */
 struct failpoint_set {
     size_t count;
     struct failpoint points[MAX_FAILPOINTS];
 };
 
 bool failpoint_armed;
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the following variables */
 static struct failpoint_set armed;
-static struct stat seen_file; /* of spec_path, as it was read last */
+static struct stat seen_file; /* spec_path at the last reading */
 static char spec_path[512];
-/* Set once. log_path "": nothing is recorded. */
+/* Set once. log_path "": no hit is recorded. */
 static char log_path[512], process_name[64];
 
 static const struct failpoint_name *find_known(const char *name)
@@ -92,9 +92,9 @@ static enum status parse_one(char *spec, struct failpoint_set *set, struct error
 {
     char *equals = strchr(spec, '='), *colon = strchr(spec, ':'), *slash = strchr(spec, '/');
     if (slash > equals)
-        slash = NULL; /* of the action, which it spoils */
+        slash = NULL; /* a slash in the action, which makes the action invalid */
     if (colon > equals || (slash && colon > slash))
-        colon = NULL; /* of the action, as well; or of the subject, which is any text */
+        colon = NULL; /* a colon in the action, or in the subject, which is any text */
     if (slash)
         equals = strrchr(slash, '=');
     if (!equals || set->count == MAX_FAILPOINTS)
@@ -121,7 +121,7 @@ static enum status parse_one(char *spec, struct failpoint_set *set, struct error
             "them",
             name);
     TRY(parse_action(equals + 1, &point, err));
-    if (!colon || !strcmp(spec, process_name)) /* else it is another process's: only checked */
+    if (!colon || !strcmp(spec, process_name)) /* otherwise only checked */
         set->points[set->count++] = point;
     return STATUS_OK;
 }
@@ -135,7 +135,7 @@ static enum status parse_all(char *text, struct failpoint_set *set, struct error
     return STATUS_OK;
 }
 
-/* Takes over what the file says. Nothing is armed by one that isn't there, or can't be used. */
+/* Takes over the file's specifications. A file that is missing or invalid arms nothing. */
 static enum status read_file(struct error *err)
 {
     char text[MAX_SPEC_BYTES];
@@ -238,7 +238,7 @@ static void pause_until_go(const char *name)
         poll(NULL, 0, PAUSE_POLL_MS);
 }
 
-/* Counts the hit; false: nothing is to be done at this one. */
+/* Counts the hit. False: no action at this hit. */
 static bool take_hit(const char *name, const char *subject, struct failpoint *taken)
 {
     struct failpoint *point = NULL;
@@ -263,7 +263,7 @@ bool failpoint_hit(const char *name, const char *subject)
         return false;
     failpoint_note(name, action_names[point.action], point.hits);
     switch (point.action) {
-    /* To this thread, which then does nothing more. */
+    /* The signal goes to this thread, so that it runs no further. */
     case ACTION_KILL: raise(SIGKILL); break;
     case ACTION_STOP: raise(SIGSTOP); break;
     case ACTION_PAUSE: pause_until_go(name); break;

@@ -1,16 +1,16 @@
-/* Every failpoint of every program, by name: the one place where they are listed. A specification
- * that names another is refused; tests/unit/test_failpoints.py holds this list against the sources,
- * and docs/operations/failpoints.md against this list.
+/* Lists every failpoint of every program. A specification with another name is refused.
+ * tests/unit/test_failpoints.py compares this list with the sources, and
+ * docs/operations/failpoints.md with this list.
  *
- * X(name, can_fail, what): can_fail where the code asks FAILPOINT_FAILS, so that the action `fail`
- * means something there. A message that is dropped (send_...) is one that the stream, or the bytes
- * under it, would have lost. */
+ * X(name, can_fail, meaning). can_fail: the code asks FAILPOINT_FAILS, so that the action `fail`
+ * has a meaning there. A dropped message (send_...) stands for one that the stream, or the
+ * connection under it, would have lost. */
 #ifndef BATON_BASE_FAILPOINT_NAMES_H
 #define BATON_BASE_FAILPOINT_NAMES_H
 
 /* clang-format off */
 #define FAILPOINT_NAMES(X)                                                                         \
-    /* Router, in a turn of the dispatcher. */                                                      \
+    /* Router, in a turn of the dispatcher. */                                                     \
     X("router.arrived", false, "a request was taken in; it has no place yet")                      \
     X("router.placed", false, "workers are chosen; the command is about to be sent")               \
     X("router.opened", false, "Opened has come; Decode is not sent")                               \
@@ -27,11 +27,12 @@
     X("transport.shared_memory", true, "at start; fail: no shared memory holds the KV pool")       \
     X("transport.sign_of_life", true, "at start; fail: only sockets tell of a peer's death")       \
     X("transport.hello", false, "a reader wants to pair with this pool; it is not admitted")       \
-    X("weights.keep", true, "packed weights are written to the file that will be kept; fail: the disk is full") \
+    X("weights.keep", true,                                                                        \
+      "packed weights are written to the file that will be kept; fail: the disk is full")          \
     X("step.computing", false, "rows are chosen and about to be computed")                         \
     X("step.fails", true, "fail: the engine can't compute this step")                              \
-    X("pool.join", false, "a compute thread has woken for a job and hasn't begun it")               \
-    X("step.move_fails", true, "fail: a KV block can't be copied, swapped out or swapped in")       \
+    X("pool.join", false, "a compute thread has woken for a job and hasn't begun it")              \
+    X("step.move_fails", true, "fail: a KV block can't be copied, swapped out or swapped in")      \
     X("step.after_chunk", false, "rows of a prompt were computed")                                 \
     X("step.after_decode", false, "a step without prompt rows was computed")                       \
     /* Prefill worker, transfer thread. */                                                         \
@@ -67,13 +68,14 @@
     X("decode.hello_layout", true, "fail: Hello to a prefill worker names another layout")         \
     X("decode.hello_numerics", true, "fail: Hello to a prefill worker names other numerics")       \
     /* HTTP listeners, their loops' threads. */                                                    \
-    X("http.accept", true, "a connection has come; fail: it is closed, as though nothing were left for it")  \
-    X("http.receive", true, "bytes may have come; fail: the connection is broken")                  \
-    X("http.send", true, "bytes of an answer are about to leave; fail: the connection is broken")   \
-    X("http.request", false, "a request is whole; its handler is about to be called")               \
-    X("http.tls_files", true, "a changed certificate is about to be used; fail: it can't be")           \
+    X("http.accept", true,                                                                         \
+      "a connection has come; fail: it is closed, as though nothing were left for it")             \
+    X("http.receive", true, "bytes may have come; fail: the connection is broken")                 \
+    X("http.send", true, "bytes of an answer are about to leave; fail: the connection is broken")  \
+    X("http.request", false, "a request is whole; its handler is about to be called")              \
+    X("http.tls_files", true, "a changed certificate is about to be used; fail: it can't be")      \
     /* baton quantize. */                                                                          \
-    X("quantize.matrix", false, "a matrix is about to be written beside the new model's name")    \
+    X("quantize.matrix", false, "a matrix is about to be written beside the new model's name")     \
     X("quantize.named", false, "the new weights have their name, config.json hasn't")
 /* clang-format on */
 

@@ -21,7 +21,7 @@ void fair_queue_remove(struct fair_queue *queue, struct fair_item *item)
     queue->count--;
 }
 
-/* 0: not lately. */
+/* Returns the owner's last turn; 0: not lately. */
 static uint64_t last_turn(const struct fair_queue *queue, uint64_t owner)
 {
     for (int i = 0; i < FAIR_QUEUE_OWNERS; i++)

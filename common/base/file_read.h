@@ -1,4 +1,4 @@
-/* A small file as a whole, for those who parse it: settings, keys, certificates. */
+/* Reads a small file as a whole, for code that parses it: settings, keys, certificates. */
 #ifndef BATON_BASE_FILE_READ_H
 #define BATON_BASE_FILE_READ_H
 
@@ -7,13 +7,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* `*bytes` is the caller's to free; a NUL that `*length` doesn't count follows them. STATUS_IO: it
- * isn't there or can't be read; STATUS_LIMIT: it has more than `limit_bytes`. The sentence names
- * the path. */
+/* The caller frees `*bytes`. A NUL follows them, which `*length` doesn't count. STATUS_IO: the file
+ * is missing or can't be read. STATUS_LIMIT: it has more than `limit_bytes`. The sentence names the
+ * path. */
 enum status file_read(const char *path, size_t limit_bytes, char **bytes, size_t *length,
                       struct error *err) WARN_UNUSED;
 
-/* What a clone without Git LFS has in place of a large file: some lines of text that name it. */
+/* Returns whether the bytes are Git LFS's pointer: the lines of text that a clone without Git LFS
+ * has in place of a large file. */
 bool file_is_lfs_pointer(const void *bytes, size_t length);
 #define FILE_LFS_SENTENCE                                                                          \
     "this is Git LFS's pointer to the file, not the file: `git lfs pull` in its folder gets it"

@@ -5,7 +5,7 @@
 
 #include <sys/stat.h>
 
-/* Times of change come from a clock that the kernel moves a few hundred times a second. */
+/* The kernel moves the clock of a file's times only a few hundred times a second. */
 #define FRESH_NS 100000000u
 
 static uint64_t nanoseconds(struct timespec time)

@@ -1,22 +1,21 @@
-/* Tells when files were replaced: certificates, keys, lists that a running process takes over.
- * Looks at the files when it is asked, no oftener than each interval; no thread, no descriptor, no
- * signal. One thread; the caller's memory.
+/* Reports that files were replaced: certificates, keys, lists that a running process takes over. It
+ * looks at the files when it is called, at most once an interval. It has no thread, no descriptor
+ * and no signal. One thread; the caller's memory.
  *
- *     struct file_watch watch;
- *     file_watch_init(&watch, 1000000);
- *     TRY(file_watch_add(&watch, config->cert, err));
- *     TRY(file_watch_add(&watch, config->key, err));
- *     TRY(load(config, err));                                 after the adds: what changes while it is read is told
- *     ...
- *     if (file_watch_changed(&watch, clock_now_us()))         on a timer, or before each use
- *         take_over_or_keep_the_old();                        it may be half of a pair: the other half is told, too, when it comes
+ *      struct file_watch watch;
+ *      file_watch_init(&watch, 1000000);
+ *      TRY(file_watch_add(&watch, config->cert, err));
+ *      TRY(file_watch_add(&watch, config->key, err));
+ *      TRY(load(config, err));                    after the adds: later changes are reported
+ *      ...
+ *      if (file_watch_changed(&watch, clock_now_us()))   on a timer, or before each use
+ *          take_over_or_keep_the_old();                  the other half of a pair is reported, too
  *
- * A file is another one when its device, inode, size or time of change is (a path is followed
- * through links, so that a folder swapped behind a link is seen), and one that is gone differs from
- * one that is there. A file that changed less than a moment ago may change again without a trace of
- * that in its times: it is told once more when that moment has passed. So what is told may be the
- * same bytes again, but the last state of a file is always told.
- */
+ * A file has changed when its device, inode, size or time of change differs, or when it appears or
+ * disappears. Paths are followed through links, so that a folder swapped behind a link is seen. A
+ * file that changed a moment ago may change again and keep the same times. It is therefore reported
+ * once more when that moment has passed. A report may be about the same bytes again, but the last
+ * state of a file is always reported. */
 #ifndef BATON_BASE_FILE_WATCH_H
 #define BATON_BASE_FILE_WATCH_H
 
@@ -29,29 +28,30 @@
 #define FILE_WATCH_MAX_FILES      8
 #define FILE_WATCH_MAX_PATH_BYTES 512 /* with the NUL */
 
-/* What a file looked like. */
+/* The state of a file at one look. */
 struct file_mark {
     bool there;
-    bool fresh; /* it had changed so shortly before that another change may leave the same mark */
+    bool fresh; /* it changed so shortly before that another change may leave the same mark */
     uint64_t device, inode, size;
     uint64_t modified_ns, changed_ns; /* wall clock */
 };
 
 struct file_watch {
-    uint64_t interval_us, next_us; /* next_us: when the files are looked at again */
+    uint64_t interval_us, next_us; /* next_us: time of the next look */
     size_t count;
     char paths[FILE_WATCH_MAX_FILES][FILE_WATCH_MAX_PATH_BYTES];
     struct file_mark marks[FILE_WATCH_MAX_FILES];
 };
 
-/* interval_us 0: each time that it is asked. */
+/* Looks at most once in interval_us; 0: at each call. */
 void file_watch_init(struct file_watch *watch, uint64_t interval_us);
-/* The path is copied, and what lies there now (nothing, too) is what later looks are held against.
+/* Copies the path and compares later looks with the file's present state, which may be "missing".
  * STATUS_LIMIT: one file too many, or too long a path. */
 enum status file_watch_add(struct file_watch *watch, const char *path,
                            struct error *err) WARN_UNUSED;
-/* Whether a file isn't what it was at the last call that said so, or when it was added. False
- * without a look before the interval has passed (now_us: clock_now_us). */
+/* Returns whether a file differs from its state at the last call that returned true, or at
+ * file_watch_add. Returns false without a look before the interval has passed (now_us:
+ * clock_now_us). */
 bool file_watch_changed(struct file_watch *watch, uint64_t now_us);
 
 #endif

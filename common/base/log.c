@@ -16,18 +16,11 @@ static char log_process[64] = "-";
 static enum log_level log_threshold = LOG_INFO;
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
-/* Where lines go. Standard error itself for a file (whose writes end by themselves), and until
- * log_init. */
+/* Lines go to this descriptor. It is standard error itself when that is a file (its writes never
+ * wait for long), and before log_init. */
 static int log_fd = STDERR_FILENO;
 static bool log_is_socket;
-static atomic_uint_fast64_t lost_lines, untold_lines; /* untold: since a line last said so */
-
-/* A description of our own of the pipe or terminal behind standard error, which is the only one
- * that may be made non-blocking: the one we were given is shared with whoever started us. */
-static int open_again(void)
-{
-    return open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-}
+static atomic_uint_fast64_t lost_lines, untold_lines; /* untold: not yet logged */
 
 void log_init(const char *process, enum log_level level)
 {
@@ -40,7 +33,9 @@ void log_init(const char *process, enum log_level level)
     bool known = fstat(STDERR_FILENO, &status) == 0;
     log_is_socket = known && S_ISSOCK(status.st_mode);
     if (known && (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) {
-        int fd = open_again();
+        /* A description of its own may be made non-blocking: the inherited one is shared with the
+         * process that started this one. */
+        int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
         log_fd = fd < 0 ? STDERR_FILENO : fd;
     }
 }
@@ -65,8 +60,8 @@ uint64_t log_lost_lines(void)
     return atomic_load(&lost_lines);
 }
 
-/* One line, whole or not at all. (A terminal may take a part of it: then the line was begun, and
- * counts as lost.) */
+/* Writes a line whole or not at all. A terminal may take a part of it: then the line has begun, and
+ * counts as lost. */
 static bool put(const char *line, size_t length)
 {
     ssize_t written = log_is_socket ? send(log_fd, line, length, MSG_DONTWAIT | MSG_NOSIGNAL)
@@ -85,7 +80,7 @@ static size_t stamp(char *line, size_t size, enum log_level level, const char *m
                                    now.tv_nsec / 1000000, level_names[level], log_process, module);
 }
 
-/* Says how many lines are missing, as soon as one can be written again. */
+/* Writes the number of lost lines as soon as a line can be written again. */
 static void tell_lost(void)
 {
     uint64_t count = atomic_exchange(&untold_lines, 0);
@@ -100,7 +95,7 @@ static void tell_lost(void)
         atomic_fetch_add(&untold_lines, count);
 }
 
-/* The first `used` bytes of `line`, a buffer of LOG_MAX_LINE_BYTES, as a line. */
+/* Writes the first `used` bytes of `line`, a buffer of LOG_MAX_LINE_BYTES, as a line. */
 static void put_counted(char *line, size_t used)
 {
     if (used > LOG_MAX_LINE_BYTES - 1)

@@ -1,24 +1,24 @@
 /* Structured log lines (logfmt) on standard error, one fact a line:
  *
- *     log_warn("kv_import", "msg=\"read timed out\" req=%s peer=%s waited_us=%llu", ...)
- *     -> ts=2026-01-02T03:04:05.678Z level=warn proc=decode-0 mod=kv_import msg="read timed out" req=7f3a ...
+ *      log_warn("kv_import", "msg=\"read timed out\" req=%s peer=%s waited_us=%llu", ...)
+ *      -> ts=2026-01-02T03:04:05.678Z level=warn proc=decode-0 mod=kv_import msg="read timed out"
  *
  * error = a person must act; warn = degraded; info = lifecycle; debug = per request; never per
  * token. A line is one write(2) of at most 2 KiB (longer ones are cut), so lines of several threads
- * or processes never mix. Any thread may log. Outside bytes go through log_quote() before they go
+ * or processes never mix. Any thread may log. Bytes from outside pass log_quote() before they go
  * into a line.
  *
- * Logging never waits and never fails: a line that can't be written at once (the disk is full,
- * nobody reads the pipe) is lost and counted, and the next line that can be written is preceded by
- * one that tells how many are missing.
+ * Logging never waits and never fails. A line that can't be written at once (full disk, full pipe)
+ * is lost and counted. The next written line is preceded by one with the number of lost lines.
  *
- * What another machine can cause as often as it likes (a connection refused, a hello, a bad
- * message) is logged by log_*_limited: LOG_LIMIT_LINES of one place and level in LOG_LIMIT_US, the
- * rest is counted, and told by the place's next line of that level (left_out=N). So that nobody can
- * fill the disk, or hide a line among a million. What each process of a cluster causes when it
- * comes or goes, and what that does to each request, is logged by log_*_lifecycle:
- * LOG_LIFECYCLE_LINES, so that all of a cluster that starts at once are seen.
- */
+ * log_*_limited is for events that another machine can cause as often as it likes: a refused
+ * connection, a hello, a bad message. One place writes at most LOG_LIMIT_LINES of one level in
+ * LOG_LIMIT_US. The others are counted, and the place's next line of that level has left_out=N.
+ * Thus no peer can fill the disk, or hide a line among a million.
+ *
+ * log_*_lifecycle is for events that each process of a cluster causes when it comes or goes, and
+ * for their effect on each request. It allows LOG_LIFECYCLE_LINES, so that the start of a whole
+ * cluster is seen. */
 #ifndef BATON_BASE_LOG_H
 #define BATON_BASE_LOG_H
 
@@ -35,9 +35,9 @@
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 #define LOG_LEVELS 4
 
-/* Before threads start. `process` ("prefill-0") is copied; lines below `level` are dropped. Looks
- * at what standard error is. SIGPIPE must be ignored in a process whose standard error may be a
- * pipe. */
+/* Call before threads start. Copies `process` ("prefill-0") and drops lines below `level`. Looks up
+ * what kind of file standard error is. A process must ignore SIGPIPE if that may be
+ * a pipe. */
 void log_init(const char *process, enum log_level level);
 bool log_level_parse(const char *name, enum log_level *level);
 bool log_enabled(enum log_level level);
@@ -46,8 +46,8 @@ uint64_t log_lost_lines(void); /* since the start */
 void log_write(enum log_level level, const char *module, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A line that somebody else logged (the format's last part has no newline), whatever its level: as
- * it is, with nothing before it. It is cut, lost and counted as ours are. */
+/* Repeats a line that another process logged, whatever its level, with nothing before it. The
+ * format's last part has no newline. The line is cut, lost and counted as own lines are. */
 void log_repeat(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define log_error(module, ...) log_write(LOG_ERROR, module, __VA_ARGS__)
@@ -59,7 +59,7 @@ void log_repeat(const char *format, ...) __attribute__((format(printf, 1, 2)));
             log_write(LOG_DEBUG, module, __VA_ARGS__);                                             \
     } while (0)
 
-/* What one place has written of one level. */
+/* Counts the lines that one place has written at one level. */
 struct log_limit {
     unsigned most; /* lines in LOG_LIMIT_US */
     atomic_flag busy;
@@ -67,8 +67,8 @@ struct log_limit {
     uint64_t since_us, left_out;
     unsigned lines;
 };
-/* Whether one more line may be written at now_us; then *left_out is how many were not, before it.
- * Any thread. */
+/* Returns whether one more line may be written at now_us. Then *left_out is the number of lines
+ * left out before it. Any thread. */
 bool log_limit_take(struct log_limit *limit, uint64_t now_us, uint64_t *left_out);
 void log_write_limited(struct log_limit *limit, enum log_level level, const char *module,
                        const char *format, ...) __attribute__((format(printf, 4, 5)));
@@ -95,11 +95,11 @@ void log_write_limited(struct log_limit *limit, enum log_level level, const char
 #define log_warn_lifecycle(module, ...) log_lifecycle(LOG_WARN, module, __VA_ARGS__)
 #define log_info_lifecycle(module, ...) log_lifecycle(LOG_INFO, module, __VA_ARGS__)
 
-/* Writes `text` into buffer as one logfmt value that needs no quotes: cut to fit, with a '?' for
- * each byte that is not printable ASCII, a blank or a quote; returns buffer. size > 0. */
+/* Writes `text` into buffer as one logfmt value that needs no quotes. It is cut to fit, and '?'
+ * replaces each blank, quote and byte that isn't printable ASCII. Returns buffer. size > 0. */
 const char *log_word(const char *text, char *buffer, size_t size);
-/* Writes `text` into buffer as a quoted logfmt value (control bytes and quotes escaped, cut to
- * fit); returns buffer. */
+/* Writes `text` into buffer as a quoted logfmt value: control bytes and quotes are escaped, and it
+ * is cut to fit. Returns buffer. */
 const char *log_quote(const char *text, char *buffer, size_t size);
 
 #endif

@@ -75,7 +75,7 @@ static bool slot_matches(const struct slot *slot, uint64_t hash, uint64_t key, c
     return text ? slot->text && !strcmp(slot->text, text) : !slot->text && slot->key == key;
 }
 
-/* The slot that holds the key, or NULL. */
+/* Returns the slot that holds the key, or NULL. */
 static struct slot *map_find(const struct map *map, uint64_t key, const char *text)
 {
     uint64_t hash = key_hash(map, key, text);

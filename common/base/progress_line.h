@@ -1,5 +1,5 @@
-/* How far something is, told to a person before stderr: on a terminal one line that is written
- * over, elsewhere a line every few seconds. One thread. */
+/* Shows the progress of a long task on stderr. On a terminal it overwrites one line, elsewhere it
+ * writes a line every few seconds. One thread. */
 #ifndef BATON_BASE_PROGRESS_LINE_H
 #define BATON_BASE_PROGRESS_LINE_H
 
@@ -13,18 +13,18 @@ struct progress_line {
     bool drawn;
 };
 
-/* `terminal`: whose line is written over, or NULL. Times are CLOCK_MONOTONIC's. */
+/* `terminal`: the terminal with the line to overwrite, or NULL. Times are CLOCK_MONOTONIC's. */
 struct progress_line progress_line_begin(FILE *terminal, uint64_t now_us);
-/* Whether it is time to tell again: ten times a second at most, elsewhere every 3 s. Then that
- * counts as told. */
+/* Returns whether the next line is due: at most ten times a second on a terminal, elsewhere every 3
+ * s. True counts as written. */
 bool progress_line_due(struct progress_line *line, uint64_t now_us);
-/* Over the last on a terminal, else as a line of its own on stderr. */
+/* Overwrites the last line on a terminal; elsewhere writes a line to stderr. */
 void progress_line_tell(struct progress_line *line, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Takes it away: what comes next writes on an empty line. */
+/* Clears the line, so that later output starts on an empty one. */
 void progress_line_end(struct progress_line *line);
 
-/* stderr, where somebody sits before it; else NULL. */
+/* Returns stderr if it is a terminal, otherwise NULL. */
 FILE *progress_line_terminal(void);
 
 #endif

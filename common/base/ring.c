@@ -14,7 +14,7 @@ struct ring {
     pthread_mutex_t mutex;
     int event_fd;
     bool closed;
-    bool watched; /* the eventfd is kept in step: somebody polls it */
+    bool watched; /* the eventfd is kept in step, because a caller polls it */
     bool waiting; /* the consumer sleeps until something comes */
     size_t capacity, head, count;
     void *slots[];
@@ -63,7 +63,7 @@ enum status ring_push(struct ring *ring, void *message)
     return status;
 }
 
-/* Under the mutex: the eventfd isn't readable any more. */
+/* Makes the eventfd unreadable. The caller holds the mutex. */
 static void calm(struct ring *ring)
 {
     eventfd_t drained;
@@ -92,7 +92,7 @@ void *ring_peek(struct ring *ring)
     return message;
 }
 
-/* From now on a push writes the eventfd; what was pushed before this is seen at once. */
+/* Makes each later push write the eventfd. The caller sees at once what was pushed before. */
 static bool begin_to_wait(struct ring *ring)
 {
     pthread_mutex_lock(&ring->mutex);

@@ -10,8 +10,8 @@
 void standard_output_open(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-        /* The wrong way round: reading, or writing, is refused as on what is closed. The least free
-         * number is `fd`. */
+        /* The mode is the wrong one, so that reading or writing fails as on a closed stream. The
+         * least free number is `fd`. */
         bool closed = fcntl(fd, F_GETFD) < 0 && errno == EBADF;
         if (closed && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
             return;

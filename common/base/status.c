@@ -23,8 +23,8 @@ const char *status_name(enum status status)
     return "unknown";
 }
 
-/* After a write that needed `wanted` bytes: cut with dots behind a whole character, and printable,
- * because sentences quote what came from outside. */
+/* Ends the text after a write that needed `wanted` bytes. Cuts it with dots behind a whole
+ * character and makes it printable, because sentences quote text from outside. */
 static void finish(struct error *err, size_t wanted)
 {
     size_t end = sizeof err->text - 4;

@@ -1,9 +1,8 @@
-/* The outcome of an operation that can fail for reasons outside the program, and the sentence that
- * explains a failure to a person. A programmer's error is not a status: it is an ASSERT (assert.h).
+/* The outcome of an operation that can fail for reasons outside the program, and a sentence that
+ * explains the failure to a person. A programmer's error is an ASSERT (assert.h), never a status.
  *
- * The function that decides an error logs it once, or fills `struct error`; callers pass the status
- * on.
- */
+ * The function that decides an error logs it once, or fills `struct error`. Callers pass the status
+ * on. */
 #ifndef BATON_BASE_STATUS_H
 #define BATON_BASE_STATUS_H
 
@@ -16,7 +15,7 @@ enum status {
     STATUS_NOT_FOUND,   /* the thing named does not exist */
     STATUS_LIMIT,       /* a bound was reached (queue, pool, message size); later may work */
     STATUS_TIMEOUT,     /* a deadline passed */
-    STATUS_CANCELLED,   /* the asker no longer wants it */
+    STATUS_CANCELLED,   /* the caller no longer wants it */
     STATUS_UNAVAILABLE, /* a peer or device is gone or not ready */
     STATUS_CORRUPT,     /* bytes are not what their checksum or fence says */
     STATUS_UNSUPPORTED, /* valid, but not built or not ours */
@@ -29,8 +28,8 @@ enum status {
 /* "ok", "invalid", ... : stable, lower case, for logs and metrics. */
 const char *status_name(enum status status);
 
-/* One sentence for a person: what, where, why, what to do. Always NUL-terminated; truncated with
- * "..."; valid UTF-8 on one line, whatever was quoted in it. */
+/* One sentence for a person: what, where, why, what to do. Always NUL-terminated, cut with "...",
+ * valid UTF-8 on one line, whatever it quotes. */
 struct error {
     char text[512];
 };

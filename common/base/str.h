@@ -1,4 +1,4 @@
-/* A growing byte string with a limit, and a few safe text helpers. Owner: whoever calls str_init;
+/* A growing byte string with a limit, and a few safe text helpers. Owner: the caller of str_init;
  * str_deinit frees. Not thread-safe. Contents are always NUL-terminated. */
 #ifndef BATON_BASE_STR_H
 #define BATON_BASE_STR_H
@@ -24,13 +24,14 @@ void str_add(struct str *s, const char *text);
 void str_addf(struct str *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void str_remove_front(struct str *s, size_t count);
 
-/* Copies with truncation; returns false when it had to cut. size > 0. */
+/* Copies, cut to `size` with the NUL. Returns false when it had to cut. size > 0. */
 bool str_copy(char *target, size_t size, const char *source);
-/* Whole-string decimal parses with range check. */
+/* Parse the whole string as a decimal number within [min, max]. Return false otherwise. */
 bool str_to_u64(const char *text, uint64_t min, uint64_t max, uint64_t *value);
 bool str_to_double(const char *text, double min, double max, double *value);
 
-/* 64-bit FNV-1a, for hash maps and layout ids; not for anything an attacker may choose. */
+/* 64-bit FNV-1a, for hash maps and layout ids. Never use it for bytes that an attacker may choose.
+ */
 uint64_t hash_bytes(const void *bytes, size_t count, uint64_t seed);
 #define HASH_SEED 0xcbf29ce484222325u
 

@@ -1,5 +1,4 @@
-/* Of two counts: the smaller, the larger, how many of the one make up the other. No call
- * overflows. */
+/* Minimum, maximum and rounded-up quotient of two counts. No call overflows. */
 #ifndef BATON_BASE_U32_H
 #define BATON_BASE_U32_H
 

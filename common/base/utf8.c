@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* Table 3-7 of the Unicode standard: the second byte's range depends on the first; the others are
- * 80..BF. */
+/* Table 3-7 of the Unicode standard: the second byte's range depends on the first. The later bytes
+ * are 80..BF. */
 struct lead {
     uint8_t length, second_min, second_max;
 };

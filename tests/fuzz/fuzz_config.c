@@ -3,7 +3,7 @@
  * Input: the file (a piece), the environment (a count, then for each a setting and a piece), and
  * the flags, ended by NULs. */
 #include "common/base/config/config.h"
-#include "common/base/config/config_names.h"
+#include "common/base/config/config_parts.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

@@ -83,7 +83,7 @@ LIBRARIES = {
     r"uc[pstm]/": r"common/kv/transport/ucx[a-z_]*\.[ch]",
     r"pcre2\.h": r"common/language/text/\w+\.c",
     r"utf8proc\.h": r"common/language/text/\w+\.c",
-    r"(json-c/.*|json\.h|json_\w+\.h)": r"common/base/json/json(_large)?\.c",
+    r"(json-c/.*|json\.h|json_\w+\.h)": r"common/base/json/json\.c",
     r"cyaml/": r"common/base/config/config_file\.c",
     r"event2/": r"common/net/http/http_\w+\.[ch]",
     r"openssl/": r"common/net/(crypto/\w+|http/http_socket)\.c",

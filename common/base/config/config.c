@@ -1,9 +1,7 @@
 #include "common/base/config/config.h"
 
 #include "common/base/assert.h"
-#include "common/base/config/config_file.h"
-#include "common/base/config/config_names.h"
-#include "common/base/config/config_value.h"
+#include "common/base/config/config_parts.h"
 #include "common/base/log.h"
 #include "common/base/standard_output.h"
 #include "common/base/utf8.h"
@@ -18,17 +16,16 @@
 #define MISTAKES_LIMIT_BYTES 65536
 #define MAX_FLAG_NAME_BYTES  64
 
-/* One loading: what all steps share. */
+/* The state of one loading, for all its steps. */
 struct load {
     const struct config_program *program;
     void *settings;
     struct config_result *result;
     struct str *mistakes;
-    bool guessing; /* after an unknown flag: which arguments are its value can't be known */
+    bool guessing; /* after an unknown flag: some arguments may be its value */
 };
 
-/* One line of mistakes. What is quoted in it may be anything that a file, the environment or a
- * shell holds. */
+/* Appends one line of mistakes. It may quote any bytes of a file, the environment or a shell. */
 static __attribute__((format(printf, 2, 3))) void complain(struct load *load, const char *format,
                                                            ...)
 {
@@ -64,7 +61,7 @@ static void set_from(struct load *load, size_t index, const char *text, enum con
         complain(load, "%s %s, but is '%.80s'", where, why.text, text);
     else if (judge->check && *text && judge->check(text, &why) != STATUS_OK)
         complain(load, "%s: %s", where, why.text);
-    load->result->sources[index] = source; /* given, if wrongly */
+    load->result->sources[index] = source; /* given, even if wrong */
 }
 
 static void apply_defaults(struct load *load)
@@ -142,8 +139,8 @@ static void unknown_flag(struct load *load, const char *flag)
              meant ? meant : "", meant ? "?" : "");
 }
 
-/* What follows an unknown flag is taken for its value, unless it looks like a flag: returns how
- * many arguments that makes. */
+/* Takes the argument behind an unknown flag for its value, unless it looks like a flag. Returns the
+ * number of arguments (1 or 2). */
 static int skip_unknown(struct load *load, const char *flag, const char *next)
 {
     load->guessing = true;
@@ -151,8 +148,8 @@ static int skip_unknown(struct load *load, const char *flag, const char *next)
     return is_value && !strchr(flag, '=') && strncmp(flag, "--no-", 5) != 0 ? 2 : 1;
 }
 
-/* One argument that starts with "--"; returns how many arguments it took (1 or 2). `next` may be
- * NULL. */
+/* Applies one argument that starts with "--". Returns how many arguments it took (1 or 2). `next`
+ * may be NULL. */
 static int apply_flag(struct load *load, const char *flag, const char *next)
 {
     const char *name = flag + 2;
@@ -217,7 +214,7 @@ static void apply_arguments(struct load *load, int argc, char **argv)
     }
 }
 
-/* What must be known before anything else is read: --help, --version and the file's path. */
+/* Finds --help, --version and the file's path, which are needed before the rest. */
 static const char *look_ahead(struct load *load, int argc, char **argv)
 {
     const char *path = getenv("BATON_CONFIG");

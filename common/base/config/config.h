@@ -1,19 +1,18 @@
-/* Settings of a program, from one table: a row a setting. The table gives the defaults, the YAML
- * file's keys, the environment's names, the flags, the checks and `--help`.
+/* Settings of a program, from one table with a row a setting. The table gives the defaults, the
+ * YAML file's keys, the environment's names, the flags, the checks and `--help`.
  *
- *     static const struct config_setting settings[] = {
- *         {"listen", CONFIG_STRING, CONFIG_AT(struct router_config, listen), "127.0.0.1:0",
- *          .help = "Address of the gRPC server"},
- *         {"lease", CONFIG_DURATION, CONFIG_AT(struct router_config, lease_us), "10s", "1s", "10m",
- *          .help = "How long ..."},
- *     };
+ *      static const struct config_setting settings[] = {
+ *          {"listen", CONFIG_STRING, CONFIG_AT(struct router_config, listen), "[::1]:0",
+ *           .help = "Address of the gRPC server"},
+ *          {"lease", CONFIG_DURATION, CONFIG_AT(struct router_config, lease_us), "10s", "1s",
+ *           "10m", .help = "How long ..."},
+ *      };
  *
  * Sources, weakest first: the row's default, the file (--config FILE), the environment
- * (BATON_LISTEN), the flag (--listen V, --listen=V; a bool: --spin, --no-spin). All mistakes of all
- * sources are reported together. Defaults and bounds are texts that go through the same strict
- * parser as everything else. Not thread-safe; only at start. Refuses: nested sections, expressions,
- * reading again while running.
- */
+ * (BATON_LISTEN), the flag (--listen V, --listen=V; a bool: --spin, --no-spin). The mistakes of all
+ * sources are reported together. Defaults and bounds are texts that pass the same strict parser.
+ * Not thread-safe; only at start. Refuses nested sections, expressions, and reading again while
+ * running. */
 #ifndef BATON_BASE_CONFIG_CONFIG_H
 #define BATON_BASE_CONFIG_CONFIG_H
 
@@ -52,44 +51,43 @@ struct config_setting {
     const char *name; /* "ready-file": --ready-file, BATON_READY_FILE, ready-file: in the file */
     enum config_type type;
     size_t offset, size;        /* CONFIG_AT */
-    const char *default_text;   /* NULL: none; the field keeps what the caller put there */
-    const char *min, *max;      /* NULL: the type's; of a list, max: how many items */
+    const char *default_text;   /* NULL: none; the field keeps the caller's value */
+    const char *min, *max;      /* NULL: the type's; max of a list: number of items */
     const char *unit;           /* "tokens", for --help */
     const char *help;           /* one sentence without full stop */
     const char *const *choices; /* CONFIG_ENUM: NULL-terminated */
-    bool required;              /* must be given by some source; a string not as an empty one */
-    bool
-        /* CONFIG_STRING: the flag may be given several times; the texts are joined by commas */
-        repeats;
-    bool flag_only;    /* the environment's name means something else in other programs */
-    bool hidden;       /* taken, but not of this program's matter: not in --help */
-    const char *value; /* "HOST:PORT": what --help calls it; NULL: by its type */
-    /* CONFIG_STRING: STATUS_OK, or what is wrong with a text that was given and isn't empty; NULL:
-     * any will do. */
+    bool required;              /* some source must give it; a string must not be empty */
+    /* CONFIG_STRING: the flag may be given several times; the texts are joined by commas */
+    bool repeats;
+    bool flag_only;    /* because the environment's name has another meaning in other programs */
+    bool hidden;       /* accepted, but of no use to this program: not in --help */
+    const char *value; /* "HOST:PORT": its value's name in --help; NULL: by its type */
+    /* CONFIG_STRING: checks a given text that isn't empty. NULL: any text is right. */
     enum status (*check)(const char *text, struct error *err);
-    /* CONFIG_STRING that another program gets as it is: that program's row of this name, which says
-     * what a text may be that isn't empty; NULL: this row does. */
+    /* CONFIG_STRING that goes to another program as it is: returns that program's row of this name,
+     * which checks a text that isn't empty. NULL: this row does. */
     const struct config_setting *(*taker)(const char *name);
 };
 #define CONFIG_AT(type, field) offsetof(type, field), sizeof(((type *)0)->field)
 
-/* A name that is no setting of a program, though it looks like one, and what there is instead. */
+/* A name that looks like a setting of a program but isn't, and the setting to use instead. */
 struct config_hint {
     const char *name, *instead;
 };
 
 struct config_program {
     const char *name;    /* "baton-router", "baton generate" */
-    const char *summary; /* what it does, a sentence or more, for --help */
-    const char *usage;   /* what follows the flags: "PROMPT", or NULL: no positional arguments */
+    const char *summary; /* its purpose in a sentence or more, for --help */
+    /* the arguments behind the flags: "PROMPT"; NULL: no positional arguments */
+    const char *usage;
     const struct config_setting *settings;
     size_t setting_count;
     size_t min_positionals, max_positionals;
-    /* What several settings get wrong together, by config_mistake; asked where each is fine alone.
-     * NULL: nothing. */
+    /* Adds mistakes in the combination of settings, by config_mistake. Called when each setting
+     * alone is valid. NULL: no check. */
     void (*check)(const void *settings, struct str *mistakes);
-    bool starts_others;              /* programs, to which it hands its environment */
-    const struct config_hint *hints; /* the last one's name is NULL; NULL: none */
+    bool starts_others;              /* it starts other programs and hands them its environment */
+    const struct config_hint *hints; /* the last one's name is NULL; NULL: no hints */
 };
 
 enum config_source {
@@ -101,32 +99,32 @@ enum config_source {
 
 struct config_result {
     bool help;    /* --help was asked for; nothing else was checked */
-    bool version; /* likewise --version */
+    bool version; /* --version, in the same way */
     enum config_source sources[CONFIG_MAX_SETTINGS];
-    const char *positionals
-        [CONFIG_MAX_POSITIONALS]; /* point into argv; after "--" everything is positional */
+    /* point into argv; after "--" everything is positional */
+    const char *positionals[CONFIG_MAX_POSITIONALS];
     size_t positional_count;
 };
 
-/* Fills `settings` (the caller's struct). argv[0] is skipped. STATUS_INVALID: one line a mistake in
- * `mistakes`, and `settings` must not be used. */
+/* Fills `settings` (the caller's struct). argv[0] is skipped. STATUS_INVALID: `mistakes` has one
+ * line a mistake, and `settings` must not be used. */
 enum status config_load(const struct config_program *program, int argc, char **argv, void *settings,
                         struct config_result *result, struct str *mistakes) WARN_UNUSED;
 
-/* For a program's check: one more mistake, unless the status is OK. */
+/* For a program's check: adds a mistake, unless the status is OK. */
 void config_mistake(struct str *mistakes, enum status status, const struct error *err);
 
-/* What a main() wants: --help and --version print and exit 0, mistakes go to stderr and exit 2.
- * Warns of variables BATON_... in the environment that no program of Baton knows. */
+/* Loads for a main(): --help and --version print and exit 0, mistakes go to stderr and exit 2.
+ * Warns about variables BATON_... in the environment that no program of Baton knows. */
 void config_load_or_exit(const struct config_program *program, int argc, char **argv,
                          void *settings, struct config_result *result);
 
-/* Warns on stderr of variables BATON_... in `environment` (NULL-terminated) that no program of
- * Baton knows; `where` stands before their names. */
+/* Warns on stderr about variables BATON_... in `environment` (NULL-terminated) that no program of
+ * Baton knows. `where` stands before their names. */
 void config_warn_environment(const struct config_program *program, const char *where,
                              char *const *environment);
 
-/* Whether some source gave the setting (of this name; it must be in the table). */
+/* Returns whether some source gave the setting of this name, which must be in the table. */
 bool config_given(const struct config_program *program, const struct config_result *result,
                   const char *name);
 
@@ -134,14 +132,14 @@ bool config_given(const struct config_program *program, const struct config_resu
 const char *config_variable(const char *setting, char name[CONFIG_MAX_VARIABLE_BYTES]);
 
 void config_help(const struct config_program *program, struct str *out);
-/* One line a setting: `name=value source=flag`. */
+/* Appends one line a setting: `name=value source=flag`. */
 void config_describe(const struct config_program *program, const void *settings,
                      const struct config_result *result, struct str *out);
-/* The same as log lines at debug. */
+/* Logs the same lines at debug. */
 void config_log(const struct config_program *program, const void *settings,
                 const struct config_result *result);
 
-/* The strict parsers of BYTES and DURATION, for text that comes from elsewhere. */
+/* The strict parsers of BYTES and DURATION, for text from elsewhere. */
 bool config_parse_bytes(const char *text, uint64_t *bytes);
 bool config_parse_duration(const char *text, uint64_t *us);
 

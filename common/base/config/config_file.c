@@ -1,6 +1,5 @@
-#include "common/base/config/config_file.h"
+#include "common/base/config/config_parts.h"
 
-#include "common/base/config/config_names.h"
 #include "common/base/file_read.h"
 #include "common/base/utf8.h"
 
@@ -11,19 +10,19 @@
 
 #define UNKNOWN_KEY "Load: Ignoring key: "
 
-#define MAX_LINES  64 /* mistakes whose line is looked for */
+#define MAX_LINES  64 /* mistakes with a line number */
 #define WHAT_TO_DO "expected lines of 'name: value'"
 
-/* What libcyaml says while it loads one file. */
+/* Collects libcyaml's messages while it loads one file. */
 struct listener {
     const struct config_program *program;
     const char *path, *bytes, *end;
     struct str *mistakes;
     size_t lines_told;
     char what[256],
-        /* the mistake that ended the loading, and the setting that it is about; "": none */
+        /* the mistake that ended the loading, and its setting; "": none */
         name[64];
-    unsigned line; /* where that is, or begins; 0: not known */
+    unsigned line; /* line where the mistake is, or begins; 0: unknown */
 };
 
 static char *read_bytes(const char *path, size_t *length, struct str *mistakes)
@@ -36,7 +35,7 @@ static char *read_bytes(const char *path, size_t *length, struct str *mistakes)
     return NULL;
 }
 
-/* The line that begins with this name; 0: none does (it is quoted, or stands in braces). */
+/* Returns the line that begins with this name; 0: none (it is quoted, or stands in braces). */
 static unsigned line_of(const char *bytes, const char *end, const char *name)
 {
     size_t length = strlen(name);
@@ -86,9 +85,9 @@ static void tell_unknown(struct listener *listener, const char *name)
     str_add(listener->mistakes, "\n");
 }
 
-/* libcyaml tells a mistake in several messages: the sentence, "Backtrace:", then where, indented,
- * from the inside out. Unknown keys, which it is told to step over so that all of them are found,
- * it mentions at debug. */
+/* libcyaml reports a mistake in several messages: the sentence, "Backtrace:", then the places,
+ * indented, from the innermost outwards. It mentions unknown keys at debug. It steps over them, so
+ * that all are found. */
 static void hear(cyaml_log_t level, void *context, const char *format, va_list args)
 {
     struct listener *listener = context;
@@ -119,7 +118,7 @@ static const char *kind_in(const char *what)
                                            : "something else";
 }
 
-/* Why the loading ended: file, line, what was expected, what was found. */
+/* Reports why the loading ended: file, line, the expected and the found. */
 static void tell_end(const struct listener *listener, cyaml_err_t result)
 {
     static const char by_libyaml[] = "libyaml: ";
@@ -127,7 +126,7 @@ static void tell_end(const struct listener *listener, cyaml_err_t result)
     struct str *out = listener->mistakes;
     bool no_yaml = !strncmp(what, by_libyaml, strlen(by_libyaml));
     bool exact = !strncmp(what, "Expecting",
-                          strlen("Expecting")); /* else where the last good thing begins */
+                          strlen("Expecting")); /* otherwise the end of the last good thing */
     add_place(out, listener->path, exact ? "" : "in or after ", listener->line);
     if (!strncmp(what, "Expecting STRING", strlen("Expecting STRING")))
         str_addf(out, "expected one value for '%s', but found %s\n", listener->name, kind_in(what));

@@ -1,4 +1,4 @@
-#include "common/base/config/config_names.h"
+#include "common/base/config/config_parts.h"
 
 #include "common/base/utf8.h"
 
@@ -8,11 +8,11 @@
 
 #define PREFIX          "BATON_"
 #define MAX_NAME_BYTES  64
-#define MAX_ENVIRONMENT 4096 /* variables that are looked at */
-#define LEAST_BEGINNING 3    /* letters of a name that say which is meant */
+#define MAX_ENVIRONMENT 4096 /* variables that are checked */
+#define LEAST_BEGINNING 3    /* letters that identify a name */
 
-/* Of all programs together, since `baton up` hands its environment to all of them.
- * tests/unit/test_settings.py holds the list against their tables. */
+/* Lists the variables of all programs together, because `baton up` hands its environment to all of
+ * them. tests/unit/test_settings.py compares the list with their tables. */
 static const char *const known[] = {
     "BATON_ACCESS_LOG",
     "BATON_ADVERTISE",
@@ -178,7 +178,7 @@ static const char *const known[] = {
 /* Variables of the build and of the tests. */
 static const char *const foreign[] = {"BATON_BUILD", "BATON_PYTHON", "BATON_SIM_", "BATON_TEST_"};
 
-/* How many letters must be changed, put in or left out (Levenshtein). */
+/* Returns the number of letters to change, insert or delete (Levenshtein). */
 static size_t distance(const char *a, const char *b)
 {
     size_t row[MAX_NAME_BYTES + 1], width = strlen(b);
@@ -197,7 +197,7 @@ static size_t distance(const char *a, const char *b)
     return row[width];
 }
 
-/* The only candidate that goes on where `name` ends. */
+/* Returns the only candidate that begins with `name`. */
 static const char *completed(const char *name, const char *const *candidates, size_t count)
 {
     size_t length = strlen(name), found = 0;
@@ -226,7 +226,8 @@ const char *config_names_nearest(const char *name, const char *const *candidates
     return nearest;
 }
 
-/* Of vLLM, SGLang, llama.cpp and their like; of several the first that there is. */
+/* Flags of vLLM, SGLang, llama.cpp and similar servers, and their names in Baton. The first that
+ * the program has counts. */
 static const struct {
     const char *name, *ours[4];
 } others[] = {
@@ -276,7 +277,7 @@ const char *config_names_meant(const char *name, const char *const *candidates, 
             if (found)
                 return found;
         }
-        return NULL; /* and what is spelt nearly so is another thing */
+        return NULL; /* a similar spelling would mean another thing */
     }
     return config_names_nearest(name, candidates, count);
 }
@@ -302,7 +303,7 @@ static bool is_known(const char *name)
     return false;
 }
 
-/* Whether `variable` is the name of `setting` in the environment. */
+/* Returns whether `variable` is the name of `setting` in the environment. */
 static bool is_variable_of(const char *variable, const char *setting)
 {
     for (variable += strlen(PREFIX); *variable && *setting; variable++, setting++)
@@ -319,7 +320,7 @@ const char *config_names_variable(const char *setting)
     return NULL;
 }
 
-/* Without the prefix, which all have in common. */
+/* Compares names without their common prefix. */
 static const char *meant_by(const char *name)
 {
     const size_t prefix = strlen(PREFIX), count = sizeof known / sizeof *known;

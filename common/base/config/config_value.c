@@ -1,4 +1,4 @@
-#include "common/base/config/config_value.h"
+#include "common/base/config/config_parts.h"
 
 #include "common/base/assert.h"
 
@@ -87,7 +87,7 @@ static bool set_whole(const struct config_setting *row, void *field, const char 
     bool parsed = parse_whole(row->type, text, &value);
     const char *digits = text + (*text == '-');
     bool beyond = !parsed && row->type != CONFIG_DURATION && *digits &&
-                  !digits[strspn(digits, "0123456789")]; /* of 64 bits, or below 0 */
+                  !digits[strspn(digits, "0123456789")]; /* over 64 bits, or below 0 */
     if (!parsed && !beyond) {
         error_set(why, STATUS_INVALID, "must be %s", example_of(row->type));
         return false;

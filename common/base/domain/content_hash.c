@@ -5,7 +5,7 @@
 #ifdef BATON_XXHASH_DISPATCH
 #include <xxh_x86dispatch.h> /* the same sums, by the widest vectors of this CPU */
 
-/* The library leaves the upper halves of registers in use, and then every SSE instruction waits for
+/* The library leaves the upper halves of registers in use. Then every SSE instruction waits for
  * them (measured: a table of sines took 12 times as long). */
 static void leave_wide_vectors(void)
 {

@@ -1,6 +1,5 @@
-/* A checksum of bytes in files: XXH3 with 64 bits, as fast as memory. It finds what changed by
- * chance; it is no defence against anyone who wants to change them. Part of file formats: the same
- * for ever. PURE. */
+/* A checksum of bytes in files: XXH3 with 64 bits, as fast as memory. It finds accidental changes;
+ * it is no defence against an attacker. It is part of file formats and never changes. PURE. */
 #ifndef BATON_BASE_DOMAIN_CONTENT_HASH_H
 #define BATON_BASE_DOMAIN_CONTENT_HASH_H
 

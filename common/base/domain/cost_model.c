@@ -3,20 +3,20 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define OPERATIONS_PER_US   50000.0 /* of one core */
+#define OPERATIONS_PER_US   50000.0 /* one core */
 #define MEMORY_BYTES_PER_US 10000.0
 
-#define WEIGHT      (1.0 / 16) /* of one measurement in the moving average */
+#define WEIGHT      (1.0 / 16) /* weight of one measurement in the moving average */
 #define OFF         1.5        /* a step that took so many times more, or less, is off */
-#define STEPS_OFF   8          /* as many in a row have that many times the weight; more, no more */
-#define RATIO_BOUND 4.0        /* one measurement counts as at most so far off, either way */
-#define SCALE_BOUND 64.0 /* all together; tiles compute 22 times what OPERATIONS_PER_US says */
+#define STEPS_OFF   8          /* n steps off in a row weigh n times; this many at most */
+#define RATIO_BOUND 4.0        /* bound of one measurement, either way */
+#define SCALE_BOUND 64.0       /* bound of all together; tiles compute 22 times OPERATIONS_PER_US */
 
-/* Arithmetic, in times of reading the weights. Chosen, not measured: by the roofline model
- * (Williams et al., 2009) reading bounds a step below 1, and above it can hide behind arithmetic;
- * at 10 it adds a tenth to a step at the very most, where nothing of it is hidden: about what
- * kernels miss of the peak anyway. `baton bench engine --prefill ...` (docs/operations/models.md, "Prompt
- * rows of a step") shows what a machine gains from longer steps. */
+/* Ratio of a step's arithmetic to its reading of the weights. Chosen, not measured. By the roofline
+ * model (Williams et al., 2009) reading bounds a step below 1. Above it, reading can hide behind
+ * arithmetic. At 10 reading adds a tenth to a step at the very most, if none of it is hidden.
+ * Kernels miss the peak by about as much anyway. `baton bench engine --prefill ...`
+ * (docs/operations/models.md, "Prompt rows of a step") shows the gain of longer steps. */
 #define SATURATION 10.0
 
 struct cost_model cost_model_default(void)
@@ -33,7 +33,7 @@ struct cost_model cost_model_default(void)
                                .swap_scale = 1};
 }
 
-/* Of all layers, in numbers: a row multiplies by each once. */
+/* Counts the weights of all layers. A row multiplies by each once. */
 static double layer_weights(const struct model_shape *shape)
 {
     double hidden = shape->hidden, heads = (double)shape->heads * shape->head_dim;
@@ -50,7 +50,7 @@ struct cost_model cost_model_estimate(const struct model_shape *shape, uint64_t 
     model.prefill_row_us = 2 * weights / per_us;
     model.prefill_position_us = 4 * heads * shape->layers / per_us;
     model.decode_row_us = model.prefill_row_us;
-    model.step_us = 2 * weights / MEMORY_BYTES_PER_US; /* they are read once, in bf16 */
+    model.step_us = 2 * weights / MEMORY_BYTES_PER_US; /* weights are read once, in bf16 */
     model.block_bytes = block_bytes;
     return model;
 }
@@ -106,13 +106,13 @@ static double clamp(double value, double bound)
     return value < low ? low : value > bound ? bound : value;
 }
 
-/* Moves `scale` towards scale * ratio, as far as `share` of the time was its own. */
+/* Moves `scale` towards scale * ratio, in proportion to its `share` of the time. */
 static void correct(double *scale, double ratio, double share, double weight)
 {
     *scale = clamp(*scale * (1 + (clamp(ratio, RATIO_BOUND) - 1) * share * weight), SCALE_BOUND);
 }
 
-/* One step more: how many in a row are off to the same side, with this one. */
+/* Returns how many steps in a row, with this one, were off to the same side. */
 static int32_t count_off(int32_t before, double ratio)
 {
     if (ratio > OFF)

@@ -1,12 +1,11 @@
-/* What a step and a move of KV blocks will cost on this worker, in microseconds. PURE: numbers in,
- * numbers out.
+/* Predicts the cost of a step and of a move of KV blocks on this worker, in microseconds. PURE:
+ * numbers in, numbers out.
  *
  * The numbers are set at start-up (measured, estimated, or cost_model_default) and corrected by
- * what steps took: each correction is the moving average of measured / predicted, bounded on both
- * sides, so that one descheduled step can't turn a decision around; steps that are off in a row,
- * all to the same side, count more and more: the guess at the start may be 30 times off. Nobody's
- * output depends on them: they order work and choose between swap and recompute, which give the
- * same bytes.
+ * measured steps. Each correction is the moving average of measured / predicted, bounded on both
+ * sides, so that one descheduled step can't turn a decision around. Steps in a row that are off to
+ * the same side weigh more and more, because the first guess may be 30 times off. No output depends
+ * on the numbers: they order work and choose between swap and recompute, which give the same bytes.
  */
 #ifndef BATON_BASE_DOMAIN_COST_MODEL_H
 #define BATON_BASE_DOMAIN_COST_MODEL_H
@@ -17,49 +16,51 @@
 #include <stdint.h>
 
 struct cost_model {
-    /* as measured at start-up; all > 0 but the second and the third, which may be 0 */
+    /* as measured at start-up; all > 0, except that prefill_position_us and step_us may be 0 */
     double prefill_row_us;      /* one row of a prompt at position 0 */
-    double prefill_position_us; /* more for each position before the row: attention */
+    double prefill_position_us; /* added for each position before the row: attention */
     double step_us;             /* any step, whatever its rows: launch, weights read once */
     double decode_row_us;       /* one decode row in a batch */
     double swap_bytes_per_us;   /* between the KV pool and host memory, one way */
-    uint64_t block_bytes;       /* of one KV block */
+    uint64_t block_bytes;       /* one KV block */
     /* measured / predicted so far; 1 at start */
     double prefill_scale, decode_scale, step_scale, swap_scale;
-    /* without prompt rows, with some: steps in a row that took far less (below 0), or far more,
-     * than predicted */
+    /* [0]: steps without prompt rows, [1]: with some. Number of steps in a row that took far less
+     * (below 0), or far more, than predicted. */
     int32_t steps_off[2];
 };
 
-/* A machine of about 1 ms a row and 10 GB/s, blocks of 1 MiB: for tests, and until something was
- * measured. */
+/* Returns the costs of a machine with about 1 ms a row, 10 GB/s and blocks of 1 MiB. It serves
+ * tests, and decisions before a measurement. */
 struct cost_model cost_model_default(void);
 
-/* What a model of this shape costs by its operations and bytes, on cores as they mostly are: within
- * some factors of the truth, which corrections bridge. */
+/* Estimates the cost of a model of this shape from its operations and bytes, on average cores. It
+ * is within some factors of the truth, which corrections bridge. */
 struct cost_model cost_model_estimate(const struct model_shape *shape, uint64_t block_bytes,
                                       uint32_t threads);
 
-/* The fewest prompt rows of a step behind which more gain little: a step reads all weights once,
- * and then that takes at most a tenth of what its rows compute, and kernels hide most of it behind
- * that. By what was measured of the machine; 0: one of the rates is not known. */
+/* Returns the number of prompt rows of a step beyond which more rows gain little. A step reads all
+ * weights once. From this number on, reading takes at most a tenth of the time that the rows
+ * compute, and kernels hide most of it. The rates are the machine's measured ones. 0: one of the
+ * rates is unknown. */
 uint32_t cost_model_saturation_rows(const struct model_shape *shape, uint64_t weight_bytes,
                                     double read_gbs, double peak_gflops);
 
-/* Rows [first, first + count) of one prompt, without the step's own cost. */
+/* Cost of rows [first, first + count) of one prompt, without the step's own cost. */
 double cost_model_prefill_us(const struct cost_model *model, uint32_t first, uint32_t count);
-/* The most rows from `first` on that take no longer than `us`. */
+/* Returns the most rows from `first` on that take no longer than `us`. */
 uint32_t cost_model_prefill_rows(const struct cost_model *model, uint32_t first, double us);
-/* `count` decode rows of one step, without the step's own cost. */
+/* Cost of `count` decode rows of one step, without the step's own cost. */
 double cost_model_decode_us(const struct cost_model *model, uint32_t count);
-/* `blocks` one way. */
+/* Cost of moving `blocks` one way. */
 double cost_model_swap_us(const struct cost_model *model, uint32_t blocks);
 
-/* Is it cheaper to copy `blocks` out and in again than to compute their `rows` once more? */
+/* Returns whether it is cheaper to copy `blocks` out and in again than to compute their `rows`
+ * again. */
 bool cost_model_prefers_swap(const struct cost_model *model, uint32_t blocks, uint32_t rows);
 
-/* A step whose rows were predicted to cost prefill_us + decode_us took, with its own cost,
- * took_us. */
+/* Learns from a step: predicted were prefill_us + decode_us for its rows, and with the step's own
+ * cost it took took_us. */
 void cost_model_learn_step(struct cost_model *model, double prefill_us, double decode_us,
                            double took_us);
 void cost_model_learn_swap(struct cost_model *model, uint32_t blocks, double took_us);

@@ -1,6 +1,6 @@
-/* What a request may be told of a token besides its id: the natural logarithm of its probability,
- * and of those that were likelier. Of the model's logits as they are, before temperature, bias,
- * penalties and bans. PURE data. */
+/* Log probabilities of a token: the natural logarithm of its probability, and those of likelier
+ * tokens. They come from the model's logits before temperature, bias, penalties and bans. PURE
+ * data. */
 #ifndef BATON_BASE_DOMAIN_LOGPROBS_H
 #define BATON_BASE_DOMAIN_LOGPROBS_H
 
@@ -9,18 +9,19 @@
 #include <stdint.h>
 
 #define LOGPROBS_MAX_TOP 20
-#define LOGPROB_FLOOR    (-9999.0f) /* nothing is below, -infinity neither */
+#define LOGPROB_FLOOR    (-9999.0f) /* the least value, for -infinity too */
 
 struct token_logprobs {
-    bool given; /* false: nobody asked, and nothing below counts */
+    bool given; /* false: not asked for; the other fields don't count */
     float logprob;
-    uint32_t top_count; /* the likeliest tokens, descending; of equals, the lower id first */
+    uint32_t top_count; /* the likeliest tokens, descending; the lower id first among equals */
     uint32_t top_ids[LOGPROBS_MAX_TOP];
     float top_logprobs[LOGPROBS_MAX_TOP];
 };
 
-/* Numbers that came in a message; the lists are copied. False: too many, not as many of the one as
- * of the other, or no numbers. Of the ids, token_logprobs_fit says whether a model has them. */
+/* Log probabilities as they came in a message. token_logprobs_read copies the lists. False: too
+ * many, lists of different lengths, or values that aren't log probabilities. token_logprobs_fit
+ * returns whether all ids are below `vocab`. */
 struct logprobs_lists {
     float logprob;
     const uint32_t *ids;

@@ -1,6 +1,6 @@
-/* The numbers of a decoder-only transformer that everything else is sized by. PURE. Filled by
- * common/language/model_config from config.json; validated there, so that every field is in its
- * range. */
+/* The shape of a decoder-only transformer, which sizes everything else. PURE.
+ * common/language/model_config fills it from config.json and validates it, so that every field is
+ * in its range. */
 #ifndef BATON_BASE_DOMAIN_MODEL_SHAPE_H
 #define BATON_BASE_DOMAIN_MODEL_SHAPE_H
 
@@ -21,7 +21,8 @@ struct model_shape {
     uint32_t head_dim; /* explicit, or hidden / heads */
     uint32_t vocab;    /* rows of the embedding */
     uint32_t context;  /* max_position_embeddings */
-    uint32_t window;   /* every layer's row sees so many positions, itself the last; 0: all */
+    /* positions that a row sees in every layer, with itself as the last; 0: all */
+    uint32_t window;
     double rms_eps;
     double rope_theta;
     struct rope_scaling rope_scaling;
@@ -30,11 +31,12 @@ struct model_shape {
     bool qk_norm;         /* query and key heads have an RMS norm of their own */
 };
 
-/* What the KV cache holds. INT8: whole numbers, and one fp32 scale for each token of a head
- * (kernels.h). */
+/* The element type of the KV cache. INT8: whole numbers, and one fp32 scale for each token of a
+ * head (kernels.h). */
 enum kv_type { KV_F32, KV_BF16, KV_INT8 };
-uint32_t kv_type_bytes(enum kv_type type);       /* of one key or value element */
-uint32_t kv_type_scale_bytes(enum kv_type type); /* of the scale of one token's key or value */
+uint32_t kv_type_bytes(enum kv_type type); /* bytes of one key or value element */
+/* bytes of the scale of one token's key or value */
+uint32_t kv_type_scale_bytes(enum kv_type type);
 const char *kv_type_name(enum kv_type type);
 
 #endif

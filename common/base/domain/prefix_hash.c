@@ -5,14 +5,14 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "tokens are hashed as they lie in memory");
 
-/* Version 1, of each thing that is hashed: what is alike in bytes differs in names. */
+/* Version 1 of each seed. Different things with equal bytes have different names. */
 #define SEED_ROOT   UINT64_C(0x6261746f6e722001)
 #define SEED_BLOCK  UINT64_C(0x6261746f6e622001)
 #define SEED_SALT   UINT64_C(0x6261746f6e732001)
 #define SEED_TOKENS UINT64_C(0x6261746f6e742001)
 
-/* Of 16 bytes and the hash of a content. In two calls, for one over both would need either a copy
- * of the content or the library's state, whose layout changes between its versions. */
+/* Hashes 16 bytes together with the hash of a content. It takes two calls: one call would need a
+ * copy of the content, or the state of the library. The state's layout changes between versions. */
 static struct prefix_hash hash_of(uint64_t seed, uint64_t low, uint64_t high, XXH128_hash_t content)
 {
     const uint64_t words[] = {low, high, content.low64, content.high64};

@@ -1,5 +1,5 @@
-/* Who goes first on a worker, above every policy: for blocks, for rows, and in who is preempted
- * last. The numbers are those of the protocols. */
+/* Order of requests on a worker, above every policy: for blocks, for rows, and in preemption (the
+ * highest is preempted last). The numbers are those of the protocols. */
 #ifndef BATON_BASE_DOMAIN_PRIORITY_H
 #define BATON_BASE_DOMAIN_PRIORITY_H
 
@@ -9,14 +9,14 @@
 enum priority {
     PRIORITY_NORMAL,
     PRIORITY_HIGH,
-    /* only what the others leave: no blocks while one of them waits, the rest of a step's budget */
+    /* takes what the others leave: no blocks while another waits, the rest of a step's budget */
     PRIORITY_OFFLINE,
     PRIORITIES
 };
 
-/* As people write them, by enum priority; NULL ends them. */
+/* Names in settings and requests, by enum priority; NULL ends them. */
 extern const char *const priority_names[PRIORITIES + 1];
-/* False: none is called so. */
+/* Returns false when there is no such name. */
 bool priority_find(const char *name, size_t length, enum priority *priority);
 
 #endif

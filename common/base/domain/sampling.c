@@ -10,7 +10,7 @@ struct sampling sampling_default(void)
         .temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f, .max_tokens = 16};
 }
 
-/* The mistakes so far, as one sentence. */
+/* Collects mistakes as one sentence. */
 struct mistakes {
     char text[1024];
     size_t length;
@@ -35,7 +35,7 @@ static void check_number(struct mistakes *all, const char *name, float value, do
         add(all, "%s must be between %g and %g, got %g", name, min, max, (double)value);
 }
 
-/* One mistake is told, of however many. */
+/* Reports one mistake at most. */
 static void check_biases(const struct sampling *s, struct mistakes *all)
 {
     if (s->bias_count > SAMPLING_MAX_BIASES) {
@@ -59,7 +59,7 @@ static void check_biases(const struct sampling *s, struct mistakes *all)
 
 enum status sampling_validate(const struct sampling *s, struct error *err)
 {
-    struct mistakes all = {.length = 0}; /* room for every one of them, with the longest numbers */
+    struct mistakes all = {.length = 0}; /* room for all mistakes, with the longest numbers */
     check_number(&all, "temperature", s->temperature, 0, 100);
     if (!isfinite(s->top_p) || s->top_p <= 0 || s->top_p > 1)
         add(&all, "top_p must be above 0 and at most 1, got %g", (double)s->top_p);

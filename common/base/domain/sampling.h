@@ -1,5 +1,5 @@
-/* What a request asks of the sampler and of the end of its answer. PURE: validated once at the
- * front door. */
+/* A request's settings of the sampler and of the end of its answer. PURE. The front door validates
+ * them once. */
 #ifndef BATON_BASE_DOMAIN_SAMPLING_H
 #define BATON_BASE_DOMAIN_SAMPLING_H
 
@@ -24,27 +24,27 @@ struct sampling {
     uint32_t top_k;    /* 0: off */
     float top_p;       /* (0, 1]; 1: off */
     float min_p;       /* [0, 1); 0: off */
-    /* What tokens that are there already lose of their logits; of the answer's, and of prompt and
-     * answer. */
-    float presence_penalty;  /* -2 .. 2: once for each that is in the answer; 0: off */
-    float frequency_penalty; /* -2 .. 2: for each time that it is; 0: off */
-    float
-        /* 0.01 .. 100: positive ones are divided, negative multiplied; 1: off */
-        repetition_penalty;
+    /* Penalties lower the logits of tokens that occur: presence and frequency count the answer,
+     * repetition counts prompt and answer. */
+    float presence_penalty;  /* -2 .. 2: once for each token in the answer; 0: off */
+    float frequency_penalty; /* -2 .. 2: for each occurrence in the answer; 0: off */
+    /* 0.01 .. 100: divides positive logits, multiplies negative ones; 1: off */
+    float repetition_penalty;
     uint32_t bias_count;
-    const struct logit_bias *biases; /* [bias_count], ascending ids; of whoever owns this struct */
-    uint64_t seed;                   /* minted by the router where the client gave none */
-    uint32_t choice;       /* which answer to its prompt (n > 1), 0 first: they draw apart */
-    uint32_t max_tokens;   /* generated tokens at most, >= 1 */
-    uint32_t min_tokens;   /* end ids and stop ids can't be drawn before; <= max_tokens */
-    bool ignore_eos;       /* the model's end ids are ordinary tokens; stop ids still end */
-    bool logits_hash;      /* of each drawn token's row of logits: for tests of byte equality */
-    bool logprobs;         /* of each drawn token, in the model's own logits */
-    uint32_t top_logprobs; /* and of the likeliest: LOGPROBS_MAX_TOP at most */
-    /* Of the prompt's tokens, too, from that at prompt_logprobs_from on: not of the first, which
-     * follows nothing. */
+    const struct logit_bias *biases; /* [bias_count], ascending ids; not owned */
+    uint64_t seed;                   /* the router chooses it if the client gave none */
+    uint32_t choice;     /* index of the answer to its prompt (n > 1); answers draw apart */
+    uint32_t max_tokens; /* limit of generated tokens, >= 1 */
+    uint32_t min_tokens; /* no end id or stop id is drawn before so many; <= max_tokens */
+    bool ignore_eos;     /* the model's end ids are ordinary tokens; stop ids still end */
+    /* return a hash of each drawn token's logits: for tests of byte equality */
+    bool logits_hash;
+    bool logprobs;         /* return the logprob of each drawn token, in the model's own logits */
+    uint32_t top_logprobs; /* and of so many likeliest tokens: LOGPROBS_MAX_TOP at most */
+    /* Return logprobs of the prompt's tokens, too, from index prompt_logprobs_from on. The first
+     * token has none, because it follows nothing. */
     bool prompt_logprobs;
-    uint32_t top_prompt_logprobs, prompt_logprobs_from; /* the latter at least 1 */
+    uint32_t top_prompt_logprobs, prompt_logprobs_from; /* prompt_logprobs_from >= 1 */
     uint32_t stop_id_count;
     uint32_t stop_ids[SAMPLING_MAX_STOP_IDS]; /* end the answer; not part of its text */
 };
@@ -62,7 +62,7 @@ enum finish_reason {
     FINISH_STOP_STRING, /* a stop string of the request (decided by the router) */
     FINISH_MAX_TOKENS,
     FINISH_CONTEXT,  /* the model's context is full */
-    FINISH_COMPLETE, /* the constraint lets nothing follow */
+    FINISH_COMPLETE, /* the constraint allows no further token */
 };
 const char *finish_reason_name(
     enum finish_reason reason); /* "stop" or "length" families: "eos", "stop_token", ... */

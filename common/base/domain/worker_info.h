@@ -1,10 +1,11 @@
-/* What a worker says of itself when it registers. PURE; strings are bounded copies. */
+/* A worker's description of itself when it registers. PURE; strings are bounded copies. */
 #ifndef BATON_BASE_DOMAIN_WORKER_INFO_H
 #define BATON_BASE_DOMAIN_WORKER_INFO_H
 
 #include <stdint.h>
 
-/* Of both roles together: a router takes in no more, so nobody has as many peers. */
+/* Limit of workers of both roles in a cluster, and therefore of a worker's peers. A router admits
+ * no more. */
 #define CLUSTER_MAX_WORKERS 256
 
 enum worker_role { ROLE_PREFILL = 1, ROLE_DECODE = 2 };
@@ -21,13 +22,14 @@ struct worker_info {
     uint64_t numerics_id; /* docs/architecture: workers of one id give equal bytes */
     uint32_t block_tokens, block_count, context, vocab;
     char numerics_name[64];    /* numerics_id for people; may be empty */
-    char isa[16];              /* what its kernels run on, for people; may be empty */
+    char isa[16];              /* instruction set of its kernels, for people; may be empty */
     char metrics_address[128]; /* host:port of /metrics; empty: none */
     uint32_t process_id;
-    /* Of its config.json and tokenizer.json, which a router has too; 0: not there, or not told. */
+    /* Hashes of its config.json and tokenizer.json, which a router has too; 0: missing, or not
+     * given. */
     uint64_t config_hash, tokenizer_hash;
-    uint64_t started_ms;    /* its clock's time when it started, since 1970; 0: not told */
-    uint32_t max_sequences; /* requests that it holds at once, one more is refused; 0: not told */
+    uint64_t started_ms;    /* start time by its own clock, since 1970; 0: not given */
+    uint32_t max_sequences; /* requests that it holds at once; one more is refused; 0: not given */
 };
 
 #endif

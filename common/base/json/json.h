@@ -1,17 +1,16 @@
-/* Reading JSON that comes from outside, within bounds. (What we write is made by hand with
+/* Reads JSON that comes from outside, within bounds. (JSON that we write is made by hand with
  * json_quote.h.)
  *
- * A document is parsed whole, strictly (RFC 8259, valid UTF-8, one value, nothing behind it, no key
- * twice in an object, no NUL in a key) and is read-only afterwards: any thread may read it until
- * json_destroy. Values belong to their document. JSON's null and an absent member are both the NULL
- * value, and every function takes it.
+ * A document is parsed whole and strictly: RFC 8259, valid UTF-8, one value with nothing behind it,
+ * no key twice in an object, no NUL in a key. It is read-only afterwards: any thread may read it
+ * until json_destroy. Values belong to their document. JSON's null and an absent member are both
+ * the NULL value, and every function takes it.
  *
- * Numbers: integers are exact within int64, by json_as_u64 up to 2^64 - 1; a larger one, or one
- * that isn't finite, is refused by the getter, not by the parser, and its text is kept. A lone
- * surrogate escape reads as U+FFFD. Memory: about 20 times the text, and 400 bytes for each array
- * or object. Failures: STATUS_INVALID (malformed, wrong type, out of range), STATUS_LIMIT (too
- * long, too deep), STATUS_NOT_FOUND (no such file, absent member), STATUS_IO; each with a
- * sentence. */
+ * Integers are exact within int64, and by json_as_u64 up to 2^64 - 1. The parser keeps the text of
+ * a larger number, or of one that isn't finite; the getter refuses it. A lone surrogate escape
+ * reads as U+FFFD. Memory: about 20 times the text, and 400 bytes for each array or object.
+ * Failures: STATUS_INVALID (malformed, wrong type, out of range), STATUS_LIMIT (too long, too
+ * deep), STATUS_NOT_FOUND (no such file, absent member), STATUS_IO; each with a sentence. */
 #ifndef BATON_BASE_JSON_JSON_H
 #define BATON_BASE_JSON_JSON_H
 
@@ -27,8 +26,8 @@ struct json_value; /* a value in it */
 #define JSON_LIMIT_CONTAINERS (1u << 20) /* arrays and objects in a document */
 
 struct json_limits {
-    size_t max_bytes; /* of text, < 2 GiB */
-    int max_depth;    /* of nested arrays and objects, 1..1000 */
+    size_t max_bytes; /* text, < 2 GiB */
+    int max_depth;    /* nested arrays and objects, 1..1000 */
 };
 
 enum status json_parse(const char *bytes, size_t length, struct json_limits limits,
@@ -52,28 +51,29 @@ enum json_kind {
 enum json_kind json_kind(const struct json_value *value);
 const char *json_kind_name(const struct json_value *value); /* "a string", for sentences */
 
-/* The value itself. Outputs are written only on success. */
+/* Read the value itself. Outputs are written only on success. */
 enum status json_as_bool(const struct json_value *value, bool *out, struct error *err) WARN_UNUSED;
 enum status json_as_i64(const struct json_value *value, int64_t min, int64_t max, int64_t *out,
                         struct error *err) WARN_UNUSED;
-/* The same up to 2^64 - 1. */
+/* Reads an integer up to 2^64 - 1. */
 enum status json_as_u64(const struct json_value *value, uint64_t min, uint64_t max, uint64_t *out,
                         struct error *err) WARN_UNUSED;
-/* Integers too; always finite. */
+/* Reads integers too. The result is always finite. */
 enum status json_as_double(const struct json_value *value, double min, double max, double *out,
                            struct error *err) WARN_UNUSED;
-/* The text, [*length] bytes, of an integer beyond 64 bits (json_as_double makes the nearest of it),
- * and of a number too large to be finite; NULL: any other value. */
+/* Returns the text, [*length] bytes, of an integer beyond 64 bits (json_as_double returns the
+ * nearest double), or of a number too large to be finite. NULL: any other value. */
 const char *json_large_number(const struct json_value *value, size_t *length);
-/* NUL-terminated and valid UTF-8. With length == NULL a string that has a NUL inside is refused. */
+/* The text is NUL-terminated and valid UTF-8. With length == NULL a string with a NUL inside is
+ * refused. */
 enum status json_as_string(const struct json_value *value, const char **text, size_t *length,
                            struct error *err) WARN_UNUSED;
 
-/* A member of an object: the sentence names the key; STATUS_NOT_FOUND where it is absent or
- * null. */
+/* Read a member of an object. The sentence names the key. STATUS_NOT_FOUND: it is absent or null.
+ */
 enum status json_get_bool(const struct json_value *object, const char *key, bool *out,
                           struct error *err) WARN_UNUSED;
-/* One that may be absent or null, and then leaves `out` as it is. */
+/* Reads a member that may be absent or null. Then `out` stays as it is. */
 enum status json_get_optional_bool(const struct json_value *object, const char *key, bool *out,
                                    struct error *err) WARN_UNUSED;
 enum status json_get_i64(const struct json_value *object, const char *key, int64_t min, int64_t max,
@@ -87,15 +87,15 @@ enum status json_get_array(const struct json_value *object, const char *key,
 enum status json_get_object(const struct json_value *object, const char *key,
                             const struct json_value **member, struct error *err) WARN_UNUSED;
 
-/* NULL where `object` isn't an object, or the member is absent or null: the test for an optional
- * member. */
+/* Returns NULL when `object` isn't an object, or the member is absent or null. Use it to test for
+ * an optional member. */
 const struct json_value *json_find(const struct json_value *object, const char *key);
-/* Elements of an array, members of an object; 0 for all else. */
+/* Elements of an array, members of an object; 0 for any other value. */
 size_t json_count(const struct json_value *value);
 const struct json_value *json_at(const struct json_value *array, size_t index); /* < json_count */
 
-/* The members of an object in the order of the text:
- *     for (struct json_member m = {0}; json_next(object, &m);) use(m.key, m.value); */
+/* Iterates over the members of an object in the order of the text:
+ *      for (struct json_member m = {0}; json_next(object, &m);) use(m.key, m.value); */
 struct json_member {
     const char *key;
     const struct json_value *value;

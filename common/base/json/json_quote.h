@@ -1,5 +1,5 @@
-/* Appends `text` to `out` as a JSON string with its quotes. What isn't UTF-8 in it becomes
- * U+FFFD. */
+/* Appends `text` to `out` as a JSON string with its quotes. Bytes that aren't UTF-8 become U+FFFD.
+ */
 #ifndef BATON_BASE_JSON_JSON_QUOTE_H
 #define BATON_BASE_JSON_JSON_QUOTE_H
 

@@ -30,7 +30,8 @@ static void write_integer(struct str *out, const struct json_value *value)
         str_append(out, text, length);
 }
 
-/* The shortest text that reads as this number; one that is too large to be finite as it was. */
+/* Writes the shortest text that reads as this number. A number too large to be finite keeps its
+ * text. */
 static void write_number(struct str *out, const struct json_value *value)
 {
     double number;
@@ -51,7 +52,7 @@ static void write_number(struct str *out, const struct json_value *value)
         str_add(out, ".0");
 }
 
-/* Recursion is bounded by the depth that the parser allowed. */
+/* The parser's depth limit bounds the recursion. */
 void json_write(struct str *out, const struct json_value *value)
 {
     bool truth = false;

@@ -1,6 +1,6 @@
-/* Appends a parsed value to `out` as JSON, on one line: members in their order, numbers as exactly
- * as they were read (integers beyond 64 bits saturate), strings as json_quote.h writes them. `out`
- * may become truncated. */
+/* Appends a parsed value to `out` as JSON on one line. Members keep their order, and numbers their
+ * exact value, except that integers beyond 64 bits saturate. Strings are written as by
+ * json_quote.h. `out` may become truncated. */
 #ifndef BATON_BASE_JSON_JSON_WRITE_H
 #define BATON_BASE_JSON_JSON_WRITE_H
 

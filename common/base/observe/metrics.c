@@ -20,7 +20,7 @@
 enum kind { KIND_COUNTER, KIND_GAUGE, KIND_HISTOGRAM };
 static const char *const kind_names[] = {"counter", "gauge", "histogram"};
 
-/* A double that many threads may change, as its bits. */
+/* The bits of a double that many threads may change. */
 struct shared_double {
     _Atomic uint64_t bits;
 };
@@ -37,16 +37,17 @@ struct histogram {
     size_t bound_count;
     double bounds[METRICS_MAX_BUCKETS];
     _Atomic uint64_t
-        buckets[METRICS_MAX_BUCKETS + 1]; /* each its own range, not cumulative; the last is +Inf */
+        /* each counts its own range, not cumulative; the last is +Inf */
+        buckets[METRICS_MAX_BUCKETS + 1];
     struct shared_double sum;
 };
 
 struct series {
     char name[MAX_NAME_BYTES], help[MAX_HELP_BYTES], labels[MAX_LABEL_BYTES];
     enum kind kind;
-    struct series *family; /* the first series of this name: its own address for that one */
-    /* Each series' numbers start a cache line, so that threads which update different ones don't
-     * disturb each other. */
+    struct series *family; /* the first series of this name; points to itself in that one */
+    /* Each series' numbers start a cache line, so that threads that update different series don't
+     * slow each other down. */
     union {
         _Alignas(64) struct counter counter;
         struct gauge gauge;
@@ -203,7 +204,7 @@ uint64_t histogram_count(const struct histogram *histogram)
     return count;
 }
 
-/* name, suffix and {labels}, where one of both parts of the labels may be empty. */
+/* Appends name, suffix and {labels}. Either part of the labels may be empty. */
 static void render_name(struct str *out, const struct series *series, const char *suffix,
                         const char *label)
 {

@@ -4,7 +4,7 @@
 #include "common/base/arena.h"
 #include "common/base/utf8.h"
 #include "common/language/template/template.h"
-#include "common/language/template/text_builder.h"
+#include "common/language/template/value.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

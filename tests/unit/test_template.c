@@ -3,7 +3,7 @@
 #include "common/base/arena.h"
 #include "common/base/str.h"
 #include "common/language/template/template.h"
-#include "common/language/template/text_builder.h"
+#include "common/language/template/value.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,7 +7,7 @@
 #include "common/language/chat/model_templates.h"
 #include "common/language/chat/openai_messages.h"
 #include "common/language/template/python_text.h"
-#include "common/language/template/text_builder.h"
+#include "common/language/template/value.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 #include "common/language/chat/openai_messages.h"
 
 #include "common/language/chat/json_values.h"
-#include "common/language/template/text_builder.h"
+#include "common/language/template/value.h"
 
 #define ARGUMENTS_LIMIT_BYTES (8u << 20)
 

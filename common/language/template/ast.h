@@ -1,9 +1,26 @@
-/* A parsed template: nodes in the template's arena, read-only once made. Names are interned: equal
- * names are one pointer. */
+/* A parsed template: nodes and names in its arena, read-only once made. Names are interned: equal
+ * names are one pointer. Inside common/language/template only. */
 #ifndef BATON_LANGUAGE_TEMPLATE_AST_H
 #define BATON_LANGUAGE_TEMPLATE_AST_H
 
+#include "common/language/template/template.h"
 #include "common/language/template/value.h"
+
+#include <stddef.h>
+
+struct arena;
+struct name;
+
+#define NAMES_BUCKETS 256
+
+struct names {
+    struct name *buckets[NAMES_BUCKETS];
+};
+
+/* Returns the one pointer for this name, NUL-terminated. NULL: the arena is full. */
+const char *names_intern(struct names *names, struct arena *arena, const char *bytes,
+                         size_t length);
+const char *names_find(const struct names *names, const char *name); /* NULL: not in the template */
 
 struct filter;
 struct predicate;
@@ -90,7 +107,7 @@ struct parameter {
 };
 
 struct node_macro {
-    const char *name; /* "caller" of a call block */
+    const char *name; /* a call block's is "caller" */
     struct parameter *parameters;
     size_t parameter_count;
     struct node *body;
@@ -128,7 +145,7 @@ struct node {
             struct node *input;
             const struct predicate *predicate;
             struct argument *arguments;
-            const struct node *earlier; /* test of the template; NULL: none */
+            const struct node *earlier; /* the template's test before this one; NULL: none */
         } test;
         struct {
             enum node_operator operator;
@@ -159,6 +176,16 @@ struct node {
             struct node *body;
         } with;
     };
+};
+
+struct template
+{
+    struct arena arena;
+    struct names names;
+    struct node *body;
+    const struct node *last_test; /* list of all tests, linked by test.earlier; NULL: none */
+    /* Interned names of variables that the run sets. */
+    const char *loop, *caller, *varargs, *kwargs;
 };
 
 #endif

@@ -57,9 +57,9 @@ struct value capture(struct run *run, const struct node *body, struct scope *sco
     return run_finish(run, &builder);
 }
 
-/* ------------------------------------------------------------------------------------- loops */
+/* --- loops --- */
 
-/* Those of them for which the loop's "if" holds. */
+/* Returns the items for which the loop's "if" holds. */
 static struct run_items select_items(struct run *run, const struct node *node,
                                      struct run_items items)
 {
@@ -77,7 +77,7 @@ static struct run_items select_items(struct run *run, const struct node *node,
     return run_failed(run) ? (struct run_items){0} : (struct run_items){kept->items, kept->count};
 }
 
-/* True if the body ran to its end. */
+/* Returns whether the body ran to its end. */
 static bool run_once(struct run *run, const struct node *node, struct value_loop *loop)
 {
     struct scope *around = run->scope;
@@ -107,7 +107,7 @@ static void execute_for(struct run *run, const struct node *node)
     if (node->loop.test && !run_failed(run))
         items = select_items(run, node, items);
     struct value_loop *loop = run_take(run, sizeof *loop);
-    bool completed = false; /* as jinja2: one that only ever breaks or continues has its else run */
+    bool completed = false; /* as jinja2: "else" runs unless an iteration did */
     if (!loop)
         return;
     *loop = (struct value_loop){.items = items.items, .count = items.count};
@@ -123,23 +123,13 @@ static void execute_for(struct run *run, const struct node *node)
         execute_in_scope(run, node->loop.otherwise);
 }
 
-/* ------------------------------------------------------------------------------------- macros */
+/* --- macros --- */
 
-static struct value not_provided(struct run *run, const char *name)
-{
-    static const char format[] = "parameter '%s' was not provided";
-    size_t size = sizeof format + strlen(name);
-    char *message = run_take(run, size);
-    if (!message)
-        return value_none();
-    snprintf(message, size, format, name);
-    return run_undefined_saying(run, message);
-}
-
-/* Parameters from the arguments, in order, then by name, then their defaults. */
+/* Sets parameters from the arguments in order, then by name, then from their defaults. */
 static void bind_parameters(struct run *run, const struct node_macro *macro,
                             const struct call *call, bool *used)
 {
+    static const char missing[] = "parameter '%s' was not provided";
     size_t index = 0;
     for (const struct parameter *p = macro->parameters; p; p = p->next, index++) {
         struct value value = {.kind = VALUE_ABSENT};
@@ -151,16 +141,22 @@ static void bind_parameters(struct run *run, const struct node_macro *macro,
                 used[i] = true;
             }
         }
-        if (value.kind == VALUE_ABSENT && p->default_value)
+        if (value.kind == VALUE_ABSENT && p->default_value) {
             value = evaluate(run, p->default_value);
-        else if (value.kind == VALUE_ABSENT)
-            value = not_provided(run, p->name);
+        } else if (value.kind == VALUE_ABSENT) {
+            size_t size = sizeof missing + strlen(p->name);
+            char *message = run_take(run, size);
+            if (!message)
+                return;
+            snprintf(message, size, missing, p->name);
+            value = run_undefined_saying(run, message);
+        }
         scope_set(run, run->scope, p->name, value);
     }
 }
 
-/* "caller", "varargs" and "kwargs", where the body asks for them; what nobody asks for is a
- * failure. */
+/* Sets "caller", "varargs" and "kwargs" where the body uses them. Fails for an argument that has no
+ * use. */
 static void bind_rest(struct run *run, const struct node_macro *macro, const struct call *call,
                       bool *used)
 {
@@ -245,8 +241,7 @@ static void execute_call_block(struct run *run, const struct node *node)
         python_str(run, run->out, text);
 }
 
-/* ------------------------------------------------------------------------------------- the
- * others */
+/* --- the others --- */
 
 static struct value captured(struct run *run, const struct node *node)
 {
@@ -257,6 +252,7 @@ static struct value captured(struct run *run, const struct node *node)
     return evaluate(run, node->set.value);
 }
 
+/* Evaluates all values in the scope around the block. */
 static void execute_with(struct run *run, const struct node *node)
 {
     struct scope *around = run->scope, *inside = run_scope(run, around);
@@ -283,7 +279,7 @@ static void execute_if(struct run *run, const struct node *node)
             execute(run, next);
             return;
         }
-        node = next; /* elif, or an else that is nothing but an if */
+        node = next; /* elif, or an else that is only an if */
     }
 }
 
@@ -316,7 +312,7 @@ static void execute_one(struct run *run, const struct node *node)
     case NODE_SCOPE: execute_in_scope(run, node->body); break;
     case NODE_BREAK: run->flow = RUN_BREAK; break;
     case NODE_CONTINUE: run->flow = RUN_CONTINUE; break;
-    default: break; /* an expression is no statement */
+    default: break; /* an expression isn't a statement */
     }
 }
 

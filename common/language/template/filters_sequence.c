@@ -1,9 +1,9 @@
-/* Filters of what can be iterated over. */
+/* Filters of iterables. */
 #include "common/language/template/filters.h"
-#include "common/language/template/predicates.h"
+
+#include "common/language/template/methods.h"
 #include "common/language/template/python_text.h"
-#include "common/language/template/sorting.h"
-#include "common/language/template/text_methods.h"
+#include "common/language/template/run.h"
 
 #include <string.h>
 
@@ -12,7 +12,7 @@ static bool nothing(struct run *run, const struct call *call, const char *name)
     return call_bind(run, call, name, NULL, NULL, 0);
 }
 
-/* A list or iterator with room for as many items as the input has. */
+/* Returns a list or iterator with room for as many items as the input has. */
 static struct value_sequence *same_room(struct run *run, struct run_items items, const char *type)
 {
     return run_failed(run) ? NULL : run_sequence(run, type, items.count);
@@ -45,7 +45,7 @@ struct value filter_list(struct run *run, struct value input, const struct call 
     struct value_sequence *made = run_failed(run) ? NULL : run_sequence(run, "list", 0);
     if (!made)
         return value_none();
-    made->items = (struct value *)items.items; /* shared: nothing changes them */
+    made->items = (struct value *)items.items; /* shared, because they never change */
     made->count = items.count;
     return value_sequence(VALUE_LIST, made);
 }
@@ -77,7 +77,7 @@ struct value filter_reverse(struct run *run, struct value input, const struct ca
         return value_none();
     if (input.kind == VALUE_STRING)
         return get_slice(run, input, bounds);
-    bool list = input.kind == VALUE_ITERATOR; /* what can't be reversed becomes a list first */
+    bool list = input.kind == VALUE_ITERATOR; /* an iterator becomes a list first */
     struct run_items items = run_iterate(run, input);
     struct value_sequence *made = same_room(run, items, list ? "list" : "list_reverseiterator");
     if (!made)
@@ -109,14 +109,14 @@ struct value filter_items(struct run *run, struct value input, const struct call
     return made ? value_sequence(VALUE_ITERATOR, made) : value_none();
 }
 
-/* ------------------------------------------------------------------------------------- order */
+/* --- order --- */
 
 static struct value sort_key(struct run *run, struct value value, bool case_sensitive)
 {
     return value.kind == VALUE_STRING && !case_sensitive ? text_lower(run, value) : value;
 }
 
-/* "a,b.c": a tuple of what each of them gives. */
+/* Returns for "a,b.c" a tuple of the values of all paths. */
 static struct value sort_keys(struct run *run, struct value item, struct value paths,
                               bool case_sensitive)
 {
@@ -163,7 +163,7 @@ struct value filter_dictsort(struct run *run, struct value input, const struct c
     if (values[1].kind != VALUE_ABSENT && !by_value && !value_is_text(values[1], "key"))
         return run_fail(run, "You can only sort by either \"key\" or \"value\"");
     struct value pairs =
-        filter_items(run, input, &(struct call){0}); /* fails for what is no mapping */
+        filter_items(run, input, &(struct call){0}); /* fails if it isn't a mapping */
     if (run_failed(run))
         return value_none();
     if (input.kind != VALUE_DICT)
@@ -248,10 +248,9 @@ struct value filter_sum(struct run *run, struct value input, const struct call *
     return sum;
 }
 
-/* ------------------------------------------------------------------------------------- map and
- * select */
+/* --- map and select --- */
 
-/* What is behind the first `count` arguments. */
+/* Returns the arguments behind the first `count`. */
 static struct call rest_of(const struct call *call, size_t count)
 {
     struct call rest = *call;

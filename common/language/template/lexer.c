@@ -1,10 +1,184 @@
 #include "common/language/template/lexer.h"
 
 #include "common/base/utf8.h"
-#include "common/language/template/lexer_literal.h"
 #include "common/language/template/python_text.h"
 
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* --- strings and numbers --- */
+
+struct literal_place {
+    const char *text;
+    size_t length;
+    size_t at; /* in: start of the literal; out: behind it */
+    unsigned line;
+};
+
+static int digit_of(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    char lower = (char)(c | 0x20);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : 99;
+}
+
+/* Reads the code of a character: exactly `count` hex digits, or 1..count octal ones. Returns
+ * whether they are there and the code is a Unicode scalar value. */
+static bool read_code(struct literal_place *place, size_t end, int base, int count, uint32_t *code)
+{
+    int got = 0;
+    *code = 0;
+    while (got < count && place->at < end && digit_of(place->text[place->at]) < base) {
+        *code = *code * (uint32_t)base + (uint32_t)digit_of(place->text[place->at++]);
+        got++;
+    }
+    bool complete = base == 8 ? got > 0 : got == count;
+    return complete && *code <= 0x10FFFF && (*code < 0xD800 || *code > 0xDFFF);
+}
+
+static enum status bad_escape(const struct literal_place *place, struct error *err)
+{
+    return error_set(err, STATUS_INVALID,
+                     "line %u: a string has an escape of no character that this can write",
+                     place->line);
+}
+
+/* Reads an escape; `at` is behind the backslash. */
+static enum status read_escape(struct literal_place *place, size_t end, char *out, size_t *count,
+                               struct error *err)
+{
+    static const char names[] = "\\'\"abfnrtv", meanings[] = "\\'\"\a\b\f\n\r\t\v";
+    char c = place->text[place->at];
+    const char *name = c ? strchr(names, c) : NULL;
+    uint32_t code = 0;
+    if (name) {
+        place->at++;
+        out[(*count)++] = meanings[name - names];
+        return STATUS_OK;
+    }
+    if (c == '\n') {
+        place->at++;
+        return STATUS_OK;
+    }
+    bool octal = c >= '0' && c <= '7';
+    if (!octal && c != 'x' && c != 'u' && c != 'U') {
+        if (c == 'N')
+            return bad_escape(place, err);
+        out[(*count)++] = '\\'; /* as Python: an unknown escape keeps its backslash */
+        return STATUS_OK;
+    }
+    place->at += !octal;
+    int digits = octal ? 3 : c == 'x' ? 2 : c == 'u' ? 4 : 8;
+    if (!read_code(place, end, octal ? 8 : 16, digits, &code))
+        return bad_escape(place, err);
+    *count += utf8_put(code, out + *count);
+    return STATUS_OK;
+}
+
+/* Reads a quoted string, with its escapes as in Python. */
+static enum status literal_string(struct literal_place *place, struct arena *arena,
+                                  struct token *token, struct error *err)
+{
+    char quote = place->text[place->at++];
+    size_t end = place->at, count = 0;
+    while (end < place->length && place->text[end] != quote)
+        end += place->text[end] == '\\' ? 2 : 1;
+    if (end >= place->length)
+        return error_set(err, STATUS_INVALID, "line %u: a string that starts here has no end",
+                         place->line);
+    /* An escape is at least as long as its meaning. */
+    char *out = arena_take(arena, end - place->at + 4);
+    if (!out)
+        return error_set(err, STATUS_LIMIT, "line %u: the template's strings are too long",
+                         place->line);
+    while (place->at < end) {
+        char c = place->text[place->at++];
+        if (c == '\\')
+            TRY(read_escape(place, end, out, &count, err));
+        else
+            out[count++] = c;
+    }
+    place->at = end + 1;
+    token->kind = TOKEN_STRING;
+    token->bytes = out;
+    token->length = count;
+    return STATUS_OK;
+}
+
+/* Returns the end of digits of this base, with single "_" between them. */
+static size_t behind_digits(const struct literal_place *place, size_t at, int base)
+{
+    while (at < place->length) {
+        bool between = place->text[at] == '_' && at + 1 < place->length;
+        if (digit_of(place->text[at + between]) >= base)
+            break;
+        at += 1 + between;
+    }
+    return at;
+}
+
+static size_t behind_exponent(const struct literal_place *place, size_t at)
+{
+    if (at >= place->length || (place->text[at] | 0x20) != 'e')
+        return at;
+    size_t digits = at + 1;
+    if (digits < place->length && (place->text[digits] == '+' || place->text[digits] == '-'))
+        digits++;
+    if (digits >= place->length || digit_of(place->text[digits]) > 9)
+        return at;
+    return behind_digits(place, digits, 10);
+}
+
+/* Reads an integer within int64 (decimal, 0x, 0o or 0b), or a finite decimal fraction. "_" may
+ * stand between digits. */
+static enum status literal_number(struct literal_place *place, struct arena *arena,
+                                  struct token *token, struct error *err)
+{
+    const char *text = place->text;
+    size_t from = place->at;
+    char prefix = from + 2 < place->length && text[from] == '0' ? (char)(text[from + 1] | 0x20) : 0;
+    int base = prefix == 'x' ? 16 : prefix == 'o' ? 8 : prefix == 'b' ? 2 : 10;
+    if (base != 10)
+        from += 2;
+    size_t end = behind_digits(place, from, base);
+    bool is_float = false;
+    if (base == 10) {
+        size_t whole = end;
+        bool after_dot = from > 0 && text[from - 1] == '.'; /* the second number of x.0.1 */
+        if (!after_dot && end + 1 < place->length && text[end] == '.' &&
+            digit_of(text[end + 1]) < 10)
+            end = behind_digits(place, end + 1, 10);
+        if (!after_dot)
+            end = behind_exponent(place, end);
+        is_float = end > whole;
+    }
+    char *digits = arena_take(arena, end - from + 1);
+    if (!digits || end == from)
+        return error_set(err, STATUS_INVALID, "line %u: a number has no digits", place->line);
+    size_t count = 0;
+    for (size_t i = from; i < end; i++)
+        if (text[i] != '_')
+            digits[count++] = text[i];
+    place->at = end;
+    token->kind = is_float ? TOKEN_FLOAT : TOKEN_INT;
+    errno = 0;
+    if (is_float)
+        token->real = strtod(digits, NULL);
+    else
+        token->integer = strtoll(digits, NULL, base);
+    if (is_float && !isfinite(token->real))
+        return error_set(err, STATUS_UNSUPPORTED, "line %u: the number %.40s is not finite",
+                         place->line, digits);
+    if (!is_float && errno)
+        return error_set(err, STATUS_UNSUPPORTED, "line %u: the number %.40s is beyond 64 bits",
+                         place->line, digits);
+    return STATUS_OK;
+}
+
+/* --- the state --- */
 
 #define MAX_BRACKETS 256 /* open at once inside a tag */
 
@@ -12,10 +186,10 @@ struct lexer {
     const char *source;
     size_t length, at;
     unsigned line;
-    bool line_starts; /* what was read last ends a line */
+    bool line_starts; /* the text read last ends a line */
     struct arena *arena;
     struct token **tail;
-    char brackets[MAX_BRACKETS]; /* their closing ones */
+    char brackets[MAX_BRACKETS]; /* the closing ones of the open */
     size_t bracket_count;
     struct error *err;
 };
@@ -32,7 +206,6 @@ static bool ahead(const struct lexer *lexer, size_t at, const char *text)
            memcmp(lexer->source + at, text, count) == 0;
 }
 
-/* Moves on, counting lines. */
 static void advance(struct lexer *lexer, size_t to)
 {
     for (; lexer->at < to; lexer->at++)
@@ -69,10 +242,9 @@ static enum status push_kind(struct lexer *lexer, enum token_kind kind, size_t f
                                       .length = to - from});
 }
 
-/* ------------------------------------------------------------------------------------- text
- * between tags */
+/* --- text between tags --- */
 
-/* How much of source[from, to) is left in front of a tag with this sign. */
+/* Returns the end of source[from, to) after stripping in front of a tag with this sign. */
 static size_t stripped_end(const struct lexer *lexer, size_t from, size_t to, char sign,
                            bool is_output)
 {
@@ -100,7 +272,8 @@ static char sign_at(const struct lexer *lexer, size_t at)
     return ahead(lexer, at, "-") ? '-' : ahead(lexer, at, "+") ? '+' : 0;
 }
 
-/* Behind a closing "%}" or "#}" at `at`, which may have a sign in front; 0: there is none. */
+/* Returns the place behind a closing "%}" or "#}" at `at`, which may have a sign in front. 0: there
+ * is none. */
 static size_t behind_close(struct lexer *lexer, size_t at, const char *close)
 {
     char sign = sign_at(lexer, at);
@@ -133,7 +306,7 @@ static enum status skip_comment(struct lexer *lexer, size_t from)
     return invalid(lexer, "a comment that starts here has no end");
 }
 
-/* Behind "{%", its sign and the word, if that is what stands at `at`; 0 otherwise. */
+/* Returns the place behind "{%", its sign and the word, if they stand at `at`, otherwise 0. */
 static size_t behind_word(const struct lexer *lexer, size_t at, const char *word)
 {
     if (!ahead(lexer, at, "{%"))
@@ -143,7 +316,7 @@ static size_t behind_word(const struct lexer *lexer, size_t at, const char *word
     return ahead(lexer, at, word) ? behind_spaces(lexer, at + strlen(word)) : 0;
 }
 
-/* {% raw %} at `at`: behind it, or 0. */
+/* Returns the place behind {% raw %} at `at`, or 0. */
 static size_t behind_raw(const struct lexer *lexer, size_t at)
 {
     size_t end = behind_word(lexer, at, "raw");
@@ -170,8 +343,7 @@ static enum status lex_raw(struct lexer *lexer, size_t from)
     return invalid(lexer, "a raw block that starts here has no end");
 }
 
-/* ------------------------------------------------------------------------------------- inside of a
- * tag */
+/* --- inside of a tag --- */
 
 static enum status count_brackets(struct lexer *lexer, char c)
 {
@@ -279,10 +451,9 @@ static enum status lex_tag(struct lexer *lexer, size_t from, bool is_output)
     }
 }
 
-/* ------------------------------------------------------------------------------------- the
- * whole */
+/* --- the whole --- */
 
-/* The text up to the next tag, and the tag. */
+/* Reads the text up to the next tag, and the tag. */
 static enum status lex_next(struct lexer *lexer)
 {
     size_t from = lexer->at, at = from;
@@ -304,7 +475,7 @@ static enum status lex_next(struct lexer *lexer)
     return kind == '#' ? skip_comment(lexer, inside) : lex_tag(lexer, inside, kind == '{');
 }
 
-/* With "\n" for every line end, and without the last one. */
+/* Returns the source with "\n" for every line end, and without the last one. */
 static char *normalized(const char *source, size_t *length, struct arena *arena)
 {
     char *text = arena_take(arena, *length + 1);

@@ -1,7 +1,7 @@
-/* From a template's source to its tokens, as jinja2 cuts it with trim_blocks and lstrip_blocks: the
- * newline behind a block goes, white space between the start of a line and a block goes, "-" takes
- * all white space along, "+" keeps it. Comments are gone, raw blocks are text, line ends are "\n",
- * and one at the very end is not there. */
+/* From a template's source to its tokens, as jinja2 with trim_blocks and lstrip_blocks. The newline
+ * behind a block goes, and white space between the start of a line and a block goes. "-" strips all
+ * white space, "+" keeps it. Comments disappear, and raw blocks become text. Line ends are "\n",
+ * and one at the very end disappears. */
 #ifndef BATON_LANGUAGE_TEMPLATE_LEXER_H
 #define BATON_LANGUAGE_TEMPLATE_LEXER_H
 
@@ -19,10 +19,10 @@ enum token_kind {
     TOKEN_BLOCK_BEGIN, /* {% */
     TOKEN_BLOCK_END,
     TOKEN_NAME,
-    TOKEN_STRING, /* bytes are what it means: escapes are gone */
+    TOKEN_STRING, /* bytes: the string after its escapes */
     TOKEN_INT,
     TOKEN_FLOAT,
-    TOKEN_OPERATOR, /* bytes are its sign */
+    TOKEN_OPERATOR, /* bytes: its sign */
 };
 
 struct token {
@@ -32,11 +32,11 @@ struct token {
     size_t length;
     int64_t integer;
     double real;
-    struct token *next; /* NULL behind TOKEN_END */
+    struct token *next; /* NULL after TOKEN_END */
 };
 
-/* `source` is valid UTF-8. Tokens lie in `arena`, and point into it. STATUS_INVALID with a sentence
- * that starts with the line, STATUS_LIMIT where the arena is full. */
+/* `source` is valid UTF-8. Tokens lie in `arena`, and point into it. STATUS_INVALID: the sentence
+ * starts with the line. STATUS_LIMIT: the arena is full. */
 enum status lexer_run(const char *source, size_t length, struct arena *arena, struct token **tokens,
                       struct error *err) WARN_UNUSED;
 

@@ -1,10 +1,9 @@
-/* Attributes, items and slices. An attribute is Python's own (a method) before it is an item of a
- * dict, as in jinja2. */
+/* Attributes, items and slices. As in jinja2, an attribute of Python's (a method) goes before an
+ * item of a dict. */
+#include "common/base/utf8.h"
 #include "common/language/template/methods.h"
 #include "common/language/template/python_text.h"
 #include "common/language/template/run.h"
-
-#include "common/base/utf8.h"
 
 #include <string.h>
 
@@ -42,7 +41,7 @@ static struct value loop_attribute(struct run *run, struct value object, const c
     return (struct value){.kind = VALUE_ABSENT};
 }
 
-/* What Python's getattr would find, or VALUE_ABSENT. */
+/* Returns the result of Python's getattr, or VALUE_ABSENT. */
 static struct value own_attribute(struct run *run, struct value object, const char *name)
 {
     if (!strncmp(name, "__", 2))
@@ -85,7 +84,7 @@ struct value get_attribute(struct run *run, struct value object, const char *nam
     return run_no_member(run, object, value_literal(name));
 }
 
-/* A string value as a C string, for names; NULL where it can't be one. */
+/* Returns a string value as a C string, for names. NULL: it has a NUL inside. */
 static const char *name_of(struct run *run, struct value name)
 {
     if (memchr(name.text.bytes, 0, name.text.length))
@@ -138,7 +137,7 @@ struct value get_item(struct run *run, struct value object, struct value key)
     return run_no_member(run, object, key);
 }
 
-/* ------------------------------------------------------------------------------------- slices */
+/* --- slices --- */
 
 struct range {
     int64_t start, stop, step;
@@ -161,7 +160,7 @@ static int64_t clamp(int64_t at, int64_t low, int64_t high)
     return at < low ? low : at > high ? high : at;
 }
 
-/* As Python's slice.indices(count). */
+/* Returns Python's slice.indices(count). */
 static struct range range_of(struct run *run, const struct value bounds[3], size_t length)
 {
     struct range range = {.step = 1};
@@ -209,15 +208,6 @@ static struct value slice_string(struct run *run, struct value string, const str
     return run_finish(run, &builder);
 }
 
-/* What range(...) the slice of a range is. Unsigned: the end may lie beyond 64 bits. */
-static void slice_range(int64_t out[3], const int64_t of[3], struct range range)
-{
-    uint64_t start = (uint64_t)of[0], step = (uint64_t)of[2];
-    out[0] = (int64_t)(start + (uint64_t)range.start * step);
-    out[1] = (int64_t)(start + (uint64_t)range.stop * step);
-    out[2] = (int64_t)((uint64_t)range.step * step);
-}
-
 static struct value slice_sequence(struct run *run, struct value object,
                                    const struct value bounds[3])
 {
@@ -227,7 +217,12 @@ static struct value slice_sequence(struct run *run, struct value object,
         run_sequence(run, object.sequence->type, shares ? 0 : range.count);
     if (!made)
         return value_none();
-    slice_range(made->range, object.sequence->range, range);
+    /* A slice of a range is a range. Unsigned: its end may lie beyond 64 bits. */
+    uint64_t start = (uint64_t)object.sequence->range[0];
+    uint64_t step = (uint64_t)object.sequence->range[2];
+    made->range[0] = (int64_t)(start + (uint64_t)range.start * step);
+    made->range[1] = (int64_t)(start + (uint64_t)range.stop * step);
+    made->range[2] = (int64_t)((uint64_t)range.step * step);
     if (shares) {
         made->count = range.count;
         if (range.count)
@@ -252,9 +247,9 @@ struct value get_slice(struct run *run, struct value object, const struct value 
     }
 }
 
-/* ------------------------------------------------------------------------------------- paths */
+/* --- paths --- */
 
-/* A part of a path that is all digits is an index. */
+/* Returns an index for a part of a path with digits only. */
 static struct value path_part(struct value part)
 {
     int64_t index = 0;

@@ -1,18 +1,17 @@
 #include "common/language/template/methods.h"
 
 #include "common/language/template/python_text.h"
-#include "common/language/template/text_methods.h"
 
 #include <string.h>
 
 struct method {
-    enum value_kind kind; /* of what has it */
+    enum value_kind kind; /* values of this kind have it */
     const char *name;
     struct value (*apply)(struct run *run, struct value self, const struct call *call);
-    bool changes; /* what it is called on */
+    bool changes; /* it changes its object */
 };
 
-/* ------------------------------------------------------------------------------------- dict */
+/* --- dict --- */
 
 static struct value dict_get(struct run *run, struct value self, const struct call *call)
 {
@@ -74,14 +73,13 @@ static struct value dict_items(struct run *run, struct value self, const struct 
     return dict_view(run, self, call, VIEW_ITEMS);
 }
 
-/* Nothing can be changed, so a copy is the thing itself. */
+/* Values never change, so a copy is the value itself. */
 static struct value copy(struct run *run, struct value self, const struct call *call)
 {
     return call_bind(run, call, "copy", NULL, NULL, 0) ? self : value_none();
 }
 
-/* ------------------------------------------------------------------------------------- list and
- * tuple */
+/* --- list and tuple --- */
 
 static struct value list_count(struct run *run, struct value self, const struct call *call)
 {
@@ -113,7 +111,7 @@ static struct value list_index(struct run *run, struct value self, const struct 
     return run_fail_with(run, run_finish(run, &builder));
 }
 
-/* ------------------------------------------------------------------------------------- loop */
+/* --- loop --- */
 
 static struct value loop_cycle(struct run *run, struct value self, const struct call *call)
 {
@@ -124,7 +122,7 @@ static struct value loop_cycle(struct run *run, struct value self, const struct 
 
 static struct value loop_changed(struct run *run, struct value self, const struct call *call)
 {
-    struct value_loop *loop = (struct value_loop *)self.loop; /* the one that remembers */
+    struct value_loop *loop = (struct value_loop *)self.loop; /* the loop that remembers */
     struct value_sequence *now = run_sequence(run, "tuple", 0);
     if (!now)
         return value_none();
@@ -136,8 +134,7 @@ static struct value loop_changed(struct run *run, struct value self, const struc
     return value_bool(changed);
 }
 
-/* ------------------------------------------------------------------------------------- the
- * table */
+/* --- the table --- */
 
 static const struct method methods[] = {
     {VALUE_STRING, "strip", text_method_strip, false},
@@ -199,7 +196,7 @@ static const struct method methods[] = {
     {VALUE_TUPLE, "index", list_index, false},
     {VALUE_LOOP, "cycle", loop_cycle, false},
     {VALUE_LOOP, "changed", loop_changed, false},
-    /* Python has these, too; a template that calls one is refused when it is compiled. */
+    /* Methods of Python that are unsupported: compiling refuses a template that calls one. */
     {VALUE_STRING, "encode", NULL, false},
     {VALUE_STRING, "expandtabs", NULL, false},
     {VALUE_STRING, "format", NULL, false},

@@ -1,5 +1,5 @@
-/* Arithmetic and comparison as Python has them, on int64 and double: an integer beyond 64 bits is a
- * failure. */
+/* Arithmetic, comparison and sorting as in Python, on int64 and double. An integer beyond 64 bits
+ * is a failure. */
 #include "common/language/template/run.h"
 
 #include <math.h>
@@ -38,9 +38,9 @@ static struct value too_large(struct run *run)
     return run_limit(run, "the template computes an integer beyond 64 bits");
 }
 
-/* ------------------------------------------------------------------------------------- + */
+/* --- + --- */
 
-/* As markupsafe: what is put together with a safe string is escaped. */
+/* Escapes a string that is joined to a safe one, as markupsafe. */
 static void add_escaped(struct text_builder *builder, struct value string)
 {
     static const struct {
@@ -92,19 +92,15 @@ static struct value add_sequences(struct run *run, struct value left, struct val
     return value_sequence(left.kind, made);
 }
 
-static struct value add_numbers(struct run *run, struct value left, struct value right)
-{
-    int64_t sum;
-    if (left.kind == VALUE_FLOAT || right.kind == VALUE_FLOAT)
-        return value_float(value_as_double(left) + value_as_double(right));
-    return __builtin_add_overflow(integer_of(left), integer_of(right), &sum) ? too_large(run)
-                                                                             : value_int(sum);
-}
-
 struct value add(struct run *run, struct value left, struct value right)
 {
-    if (value_is_number(left) && value_is_number(right))
-        return add_numbers(run, left, right);
+    int64_t sum;
+    if (value_is_number(left) && value_is_number(right)) {
+        if (left.kind == VALUE_FLOAT || right.kind == VALUE_FLOAT)
+            return value_float(value_as_double(left) + value_as_double(right));
+        return __builtin_add_overflow(integer_of(left), integer_of(right), &sum) ? too_large(run)
+                                                                                 : value_int(sum);
+    }
     if (left.kind == right.kind && left.kind == VALUE_STRING)
         return add_strings(run, left, right);
     if (left.kind == right.kind && (left.kind == VALUE_LIST || left.kind == VALUE_TUPLE))
@@ -118,8 +114,7 @@ struct value add(struct run *run, struct value left, struct value right)
                     type);
 }
 
-/* ------------------------------------------------------------------------------------- - * / // %
- * ** */
+/* --- - * / // % ** --- */
 
 static struct value repeat_string(struct run *run, struct value string, int64_t times)
 {
@@ -145,7 +140,7 @@ static struct value repeat_sequence(struct run *run, struct value value, int64_t
     return value_sequence(value.kind, made);
 }
 
-/* "ab" * 3; ABSENT if this is none. */
+/* Computes "ab" * 3. Returns ABSENT for other operands. */
 static struct value repeat(struct run *run, struct value left, struct value right)
 {
     if (left.kind == VALUE_INT || left.kind == VALUE_BOOL) {
@@ -165,14 +160,6 @@ static struct value repeat(struct run *run, struct value left, struct value righ
 static bool repeats(struct value value)
 {
     return value.kind == VALUE_STRING || value.kind == VALUE_LIST || value.kind == VALUE_TUPLE;
-}
-
-static struct value fail_repeat(struct run *run, struct value left, struct value right)
-{
-    if (left.kind == VALUE_UNDEFINED || right.kind == VALUE_UNDEFINED)
-        return unsupported(run, "*", left, right);
-    return run_fail(run, "can't multiply sequence by non-int of type '%s'",
-                    value_type_name(repeats(left) ? right : left));
 }
 
 static struct value float_arithmetic(struct run *run, enum node_operator sign, double a, double b)
@@ -243,8 +230,10 @@ struct value arithmetic(struct run *run, enum node_operator sign, struct value l
         struct value repeated = repeat(run, left, right);
         if (repeated.kind != VALUE_ABSENT)
             return repeated;
-        if (repeats(left) || repeats(right))
-            return fail_repeat(run, left, right);
+        bool undefined = left.kind == VALUE_UNDEFINED || right.kind == VALUE_UNDEFINED;
+        if (!undefined && (repeats(left) || repeats(right)))
+            return run_fail(run, "can't multiply sequence by non-int of type '%s'",
+                            value_type_name(repeats(left) ? right : left));
     }
     if (sign == OPERATOR_MODULO && left.kind == VALUE_STRING)
         return run_fail(run, "formatting a string with %% is not supported");
@@ -268,8 +257,7 @@ struct value negate(struct run *run, struct value value, bool negative)
     return negative ? integer_arithmetic(run, OPERATOR_SUBTRACT, 0, integer) : value_int(integer);
 }
 
-/* -------------------------------------------------------------------------------------
- * comparison */
+/* --- comparison --- */
 
 static int order_strings(struct run *run, struct value a, struct value b)
 {
@@ -353,4 +341,53 @@ bool compare(struct run *run, enum node_operator sign, struct value left, struct
     case OPERATOR_GREATER: return order(run, sign, left, right) > 0;
     default: return order(run, sign, left, right) >= 0;
     }
+}
+
+/* --- sorting --- */
+
+struct sorting {
+    struct run *run;
+    struct sort_item *items, *spare;
+    bool reverse;
+};
+
+/* Merges the sorted [from, middle) and [middle, to). Equals keep their order, also in reverse. */
+static void merge(struct sorting *sorting, size_t from, size_t middle, size_t to)
+{
+    size_t left = from, right = middle, out = from;
+    memcpy(sorting->spare + from, sorting->items + from, (to - from) * sizeof *sorting->items);
+    while (out < to) {
+        bool take_right = left == middle;
+        if (!take_right && right < to) {
+            int sign = order(sorting->run, OPERATOR_LESS, sorting->spare[right].key,
+                             sorting->spare[left].key);
+            take_right = sorting->reverse ? sign > 0 : sign < 0;
+        }
+        sorting->items[out++] = sorting->spare[take_right ? right++ : left++];
+    }
+}
+
+void sort_items(struct run *run, struct sort_item *items, size_t count, bool reverse)
+{
+    struct sorting sorting = {.run = run, .items = items, .reverse = reverse};
+    if (count < 2 || !(sorting.spare = run_take(run, count * sizeof *items)))
+        return;
+    for (size_t width = 1; width < count && !run_failed(run); width *= 2)
+        for (size_t from = 0; from + width < count; from += 2 * width)
+            merge(&sorting, from, from + width,
+                  from + 2 * width < count ? from + 2 * width : count);
+}
+
+const struct value_entry *sort_entries(struct run *run, const struct value_dict *dict)
+{
+    struct sort_item *items = run_take(run, dict->count * sizeof *items);
+    struct value_entry *sorted = run_take(run, dict->count * sizeof *sorted);
+    if (!items || !sorted)
+        return NULL;
+    for (size_t i = 0; i < dict->count; i++)
+        items[i] = (struct sort_item){dict->entries[i].key, dict->entries[i].value};
+    sort_items(run, items, dict->count, false);
+    for (size_t i = 0; i < dict->count; i++)
+        sorted[i] = (struct value_entry){items[i].key, items[i].value};
+    return sorted;
 }

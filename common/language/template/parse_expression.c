@@ -1,6 +1,6 @@
-/* Expressions, by jinja2's grammar: each level of its operators is one function here; what they
- * stand between is in parse_operand.c. */
-#include "common/language/template/parser_state.h"
+/* Expressions, by jinja2's grammar. Each level of operators is one function. parse_operand.c parses
+ * their operands. */
+#include "common/language/template/parser.h"
 
 #include <string.h>
 
@@ -16,8 +16,7 @@ static struct node *make_binary(struct parser *parser, enum node_kind kind, enum
     return node;
 }
 
-/* -------------------------------------------------------------------------------------
- * arithmetic */
+/* --- arithmetic --- */
 
 static struct node *parse_power(struct parser *parser)
 {
@@ -53,8 +52,8 @@ static struct node *parse_product(struct parser *parser)
     return left;
 }
 
-/* Adds to a list node of this kind: `first` itself if it is one that was just made, or a new one
- * around it. */
+/* Adds an item to a list node of this kind: to `list` if it is one, otherwise to a new one around
+ * it. */
 static struct node *append(struct parser *parser, enum node_kind kind, struct node *list,
                            struct node *item)
 {
@@ -99,7 +98,7 @@ static struct node *parse_sum(struct parser *parser)
     }
 }
 
-/* ------------------------------------------------------------------------------------- logic */
+/* --- logic --- */
 
 static bool skip_comparison(struct parser *parser, enum node_operator *operator)
 {
@@ -194,17 +193,9 @@ struct node *parse_expression(struct parser *parser)
     return parser->status == STATUS_OK ? yes : NULL;
 }
 
-/* ------------------------------------------------------------------------------------- tuples and
- * targets */
+/* --- tuples and targets --- */
 
-static bool tuple_ends(const struct parser *parser, const char *stop)
-{
-    enum token_kind kind = parser->token->kind;
-    return kind == TOKEN_OUTPUT_END || kind == TOKEN_BLOCK_END || kind == TOKEN_END ||
-           parser_at_operator(parser, ")") || (stop && parser_at_name(parser, stop));
-}
-
-/* `one` reads an item; a comma makes it a tuple. */
+/* Parses items with `one`. A comma makes them a tuple. */
 static struct node *parse_list(struct parser *parser, struct node *(*one)(struct parser *),
                                const char *stop)
 {
@@ -213,7 +204,11 @@ static struct node *parse_list(struct parser *parser, struct node *(*one)(struct
         return NULL;
     node_list_init(&node->items);
     bool comma = false;
-    while (!tuple_ends(parser, stop)) {
+    for (;;) {
+        enum token_kind kind = parser->token->kind;
+        if (kind == TOKEN_OUTPUT_END || kind == TOKEN_BLOCK_END || kind == TOKEN_END ||
+            parser_at_operator(parser, ")") || (stop && parser_at_name(parser, stop)))
+            break;
         node_list_add(&node->items, one(parser));
         if (!parser_skip_operator(parser, ","))
             break;

@@ -1,8 +1,7 @@
-/* What operators stand between: literals and names, their members and calls, filters and tests. */
+/* Operands of expressions: literals and names, their members and calls, filters and tests. */
 #include "common/language/template/filters.h"
 #include "common/language/template/methods.h"
-#include "common/language/template/parser_state.h"
-#include "common/language/template/predicates.h"
+#include "common/language/template/parser.h"
 
 #include <string.h>
 
@@ -14,7 +13,7 @@ static struct node *make_constant(struct parser *parser, struct value value)
     return node;
 }
 
-/* Adjacent strings are one. */
+/* Joins adjacent strings. */
 static struct node *parse_string(struct parser *parser)
 {
     struct token *first = parser->token;
@@ -55,16 +54,6 @@ static struct node *parse_items(struct parser *parser, enum node_kind kind, cons
     return node;
 }
 
-/* "caller", "varargs" and "kwargs" in a macro's body mean that it takes such arguments. */
-static void note_special_name(struct parser *parser, const char *name)
-{
-    for (struct parser_macro *around = parser->macros; around; around = around->outer) {
-        around->macro->uses_caller |= name == parser->template->caller;
-        around->macro->uses_varargs |= name == parser->template->varargs;
-        around->macro->uses_kwargs |= name == parser->template->kwargs;
-    }
-}
-
 static struct node *parse_name(struct parser *parser, bool members)
 {
     static const char *const trues[] = {"true", "True"}, *const falses[] = {"false", "False"},
@@ -87,7 +76,12 @@ static struct node *parse_name(struct parser *parser, bool members)
     if (!node || !name)
         return NULL;
     node->name = name;
-    note_special_name(parser, name);
+    /* "caller", "varargs" and "kwargs" in a macro's body mean that it takes such arguments. */
+    for (struct parser_macro *around = parser->macros; around; around = around->outer) {
+        around->macro->uses_caller |= name == parser->template->caller;
+        around->macro->uses_varargs |= name == parser->template->varargs;
+        around->macro->uses_kwargs |= name == parser->template->kwargs;
+    }
     if (!members || !parser_skip_operator(parser, "."))
         return node;
     struct node *member = parser_node(parser, NODE_ATTRIBUTE);
@@ -127,8 +121,7 @@ struct node *parse_primary(struct parser *parser, bool members)
     return node;
 }
 
-/* ------------------------------------------------------------------------------------- members,
- * calls, filters, tests */
+/* --- members, calls, filters, tests --- */
 
 static struct node *parse_slice(struct parser *parser)
 {
@@ -200,7 +193,7 @@ static struct argument *parse_argument(struct parser *parser)
     return argument;
 }
 
-/* From "(" on. Kinds come in the order of their enum. */
+/* Parses from "(" on. Kinds come in the order of their enum. */
 static struct argument *parse_arguments(struct parser *parser)
 {
     struct argument *first = NULL, **tail = &first, *last = NULL;
@@ -257,7 +250,7 @@ static struct node *parse_postfix(struct parser *parser, struct node *node)
     return node;
 }
 
-/* The name of a test or filter that is itself an argument, as in map("upper"): looked up now. */
+/* Checks the name of a test or filter in an argument, as in map("upper"). */
 static void check_named_argument(struct parser *parser, const char *filter,
                                  const struct argument *argument)
 {

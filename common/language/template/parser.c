@@ -1,12 +1,145 @@
 #include "common/language/template/parser.h"
 
-#include "common/language/template/parser_state.h"
-
 #include <stdio.h>
 #include <string.h>
 
-/* Up to the first of these tags, which is then the current token; NULL ends the array. `opened`
- * names the block. */
+void *parser_fail(struct parser *parser, enum status status, const char *format, ...)
+{
+    if (parser->status != STATUS_OK)
+        return NULL;
+    va_list args;
+    va_start(args, format);
+    parser->status = error_vset(parser->err, status, format, args);
+    va_end(args);
+    error_prefix(parser->err, status, "line %u", parser->token->line);
+    parser->token = parser->end;
+    return NULL;
+}
+
+void *parser_take(struct parser *parser, size_t bytes)
+{
+    void *memory = parser->status == STATUS_OK ? arena_take(&parser->template->arena, bytes) : NULL;
+    if (!memory)
+        return parser_fail(parser, STATUS_LIMIT, "the template is too large (over %u bytes parsed)",
+                           TEMPLATE_LIMIT_PARSED);
+    return memory;
+}
+
+struct node *parser_node(struct parser *parser, enum node_kind kind)
+{
+    struct node *node = parser_take(parser, sizeof *node);
+    if (node) {
+        node->kind = kind;
+        node->line = parser->token->line;
+    }
+    return node;
+}
+
+static bool is_word(const struct token *token, enum token_kind kind, const char *word)
+{
+    return token->kind == kind && token->length == strlen(word) &&
+           memcmp(token->bytes, word, token->length) == 0;
+}
+
+bool parser_at_operator(const struct parser *parser, const char *sign)
+{
+    return is_word(parser->token, TOKEN_OPERATOR, sign);
+}
+
+bool parser_at_name(const struct parser *parser, const char *name)
+{
+    return is_word(parser->token, TOKEN_NAME, name);
+}
+
+void parser_next(struct parser *parser)
+{
+    if (parser->token->next)
+        parser->token = parser->token->next;
+}
+
+bool parser_skip_operator(struct parser *parser, const char *sign)
+{
+    bool there = parser_at_operator(parser, sign);
+    if (there)
+        parser_next(parser);
+    return there;
+}
+
+bool parser_skip_name(struct parser *parser, const char *name)
+{
+    bool there = parser_at_name(parser, name);
+    if (there)
+        parser_next(parser);
+    return there;
+}
+
+const char *parser_shown(const struct parser *parser, char shown[64])
+{
+    static const char *const kinds[] = {[TOKEN_END] = "the end of the template",
+                                        [TOKEN_TEXT] = "text",
+                                        [TOKEN_OUTPUT_BEGIN] = "'{{'",
+                                        [TOKEN_OUTPUT_END] = "'}}'",
+                                        [TOKEN_BLOCK_BEGIN] = "'{%'",
+                                        [TOKEN_BLOCK_END] = "'%}'",
+                                        [TOKEN_STRING] = "a string",
+                                        [TOKEN_INT] = "a number",
+                                        [TOKEN_FLOAT] = "a number"};
+    const struct token *token = parser->token;
+    if (token->kind != TOKEN_NAME && token->kind != TOKEN_OPERATOR)
+        return kinds[token->kind];
+    snprintf(shown, 64, "'%.*s'", (int)(token->length < 40 ? token->length : 40), token->bytes);
+    return shown;
+}
+
+void parser_expect_operator(struct parser *parser, const char *sign)
+{
+    char shown[64];
+    if (!parser_skip_operator(parser, sign))
+        parser_fail(parser, STATUS_INVALID, "expected '%s', found %s", sign,
+                    parser_shown(parser, shown));
+}
+
+const char *parser_expect_name(struct parser *parser)
+{
+    char shown[64];
+    const struct token *token = parser->token;
+    if (token->kind != TOKEN_NAME)
+        return parser_fail(parser, STATUS_INVALID, "expected a name, found %s",
+                           parser_shown(parser, shown));
+    const char *name = names_intern(&parser->template->names, &parser->template->arena,
+                                    token->bytes, token->length);
+    if (!name)
+        return parser_fail(parser, STATUS_LIMIT, "the template has too many names");
+    parser_next(parser);
+    return name;
+}
+
+void node_list_init(struct node_list *list)
+{
+    *list = (struct node_list){.tail = &list->first};
+}
+
+void node_list_add(struct node_list *list, struct node *node)
+{
+    if (!node)
+        return;
+    *list->tail = node;
+    list->tail = &node->next;
+    list->count++;
+}
+
+bool parser_enter(struct parser *parser)
+{
+    if (++parser->nesting > TEMPLATE_LIMIT_NESTING)
+        parser_fail(parser, STATUS_LIMIT, "expressions are nested deeper than %d",
+                    TEMPLATE_LIMIT_NESTING);
+    return parser->status == STATUS_OK;
+}
+
+/* --- statements --- */
+
+/* Parses up to the first of the tags `ends`, which becomes the current token. NULL ends the array.
+ * `opened` names the block. */
 static struct node *parse_body(struct parser *parser, const char *opened, unsigned line,
                                const char *const *ends);
 
@@ -19,7 +152,7 @@ static void expect_block_end(struct parser *parser)
     parser_next(parser);
 }
 
-/* A body and the one tag that ends it. */
+/* Parses a body and the one tag that ends it. */
 static struct node *parse_whole_body(struct parser *parser, const char *opened, unsigned line,
                                      const char *end)
 {
@@ -76,7 +209,7 @@ static struct node *parse_for(struct parser *parser)
     return node;
 }
 
-/* Each elif is an if inside the `otherwise` of the one before. */
+/* Makes each elif an if inside the `otherwise` of the one before. */
 static struct node *parse_if(struct parser *parser)
 {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
@@ -149,7 +282,7 @@ static void parse_signature(struct parser *parser, struct node_macro *macro)
     parser_expect_operator(parser, ")");
 }
 
-/* Signature (or, of a call block, the call in between) and body. */
+/* Parses the body of a macro or call block, behind its signature or call. */
 static void parse_macro_body(struct parser *parser, struct node_macro *macro, const char *opened,
                              unsigned line, const char *end)
 {
@@ -207,7 +340,7 @@ static struct node *parse_filter_block(struct parser *parser)
     return node;
 }
 
-/* transformers marks with it what the assistant said; the text is what is inside. */
+/* transformers marks the assistant's messages with it. The text is the inside. */
 static struct node *parse_generation(struct parser *parser)
 {
     struct node *node = parser_node(parser, NODE_SCOPE);
@@ -273,36 +406,26 @@ static struct node *parse_output(struct parser *parser)
     return node;
 }
 
-static struct node *parse_text(struct parser *parser)
-{
-    struct node *node = parser_node(parser, NODE_TEXT);
-    if (node)
-        node->value = value_string(parser->token->bytes, parser->token->length, false);
-    parser_next(parser);
-    return node;
-}
-
-static bool at_one_of(const struct parser *parser, const char *const *names)
-{
-    for (; names && *names; names++)
-        if (parser_at_name(parser, *names))
-            return true;
-    return false;
-}
-
-/* Statements and text until one of the tags, whose "{%" is then read. */
+/* Parses statements and text until one of the tags, and reads its "{%". */
 static struct node *parse_until(struct parser *parser, const char *const *ends)
 {
     struct node_list list;
     node_list_init(&list);
     while (parser->token->kind != TOKEN_END) {
         if (parser->token->kind == TOKEN_TEXT) {
-            node_list_add(&list, parse_text(parser));
+            struct node *text = parser_node(parser, NODE_TEXT);
+            if (text)
+                text->value = value_string(parser->token->bytes, parser->token->length, false);
+            node_list_add(&list, text);
+            parser_next(parser);
         } else if (parser->token->kind == TOKEN_OUTPUT_BEGIN) {
             node_list_add(&list, parse_output(parser));
         } else {
             parser_next(parser); /* {% */
-            if (at_one_of(parser, ends))
+            const char *const *end = ends;
+            while (end && *end && !parser_at_name(parser, *end))
+                end++;
+            if (end && *end)
                 break;
             node_list_add(&list, parse_statement(parser));
             expect_block_end(parser);
@@ -314,7 +437,7 @@ static struct node *parse_until(struct parser *parser, const char *const *ends)
 static struct node *parse_body(struct parser *parser, const char *opened, unsigned line,
                                const char *const *ends)
 {
-    size_t last = 0; /* what ends it for good */
+    size_t last = 0; /* the tag that ends the whole block */
     while (ends[last + 1])
         last++;
     struct parser_block block = {

@@ -1,8 +1,7 @@
-#include "common/language/template/predicates.h"
-
 #include "common/language/template/filters.h"
+
+#include "common/language/template/methods.h"
 #include "common/language/template/python_text.h"
-#include "common/language/template/text_methods.h"
 
 #include <string.h>
 
@@ -78,7 +77,7 @@ static bool is_mapping(struct run *run, struct value value, struct value argumen
     return value.kind == VALUE_DICT;
 }
 
-/* What has a length and can be indexed: jinja2's undefined does, too. */
+/* Holds for values with a length and an index, as jinja2's undefined has them, too. */
 static bool is_sequence(struct run *run, struct value value, struct value argument)
 {
     (void)run, (void)argument;

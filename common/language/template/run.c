@@ -111,7 +111,7 @@ struct value run_finish(struct run *run, struct text_builder *builder)
     return run_failed(run) ? value_none() : text_builder_finish(builder);
 }
 
-/* ------------------------------------------------------------------------------------- scopes */
+/* --- scopes --- */
 
 struct scope *run_scope(struct run *run, struct scope *outer)
 {
@@ -138,8 +138,7 @@ void scope_set(struct run *run, struct scope *scope, const char *name, struct va
     scope->variables = made;
 }
 
-/* -------------------------------------------------------------------------------------
- * undefined */
+/* --- undefined --- */
 
 static struct value make_undefined(struct run *run, struct value_undefined undefined)
 {
@@ -203,8 +202,7 @@ struct value run_fail_undefined(struct run *run, struct value value)
     return run_fail_with(run, run_finish(run, &builder));
 }
 
-/* -------------------------------------------------------------------------------------
- * iteration */
+/* --- iteration --- */
 
 static struct run_items characters_of(struct run *run, struct value string)
 {
@@ -220,24 +218,21 @@ static struct run_items characters_of(struct run *run, struct value string)
     return (struct run_items){made->items, made->count};
 }
 
-static struct run_items keys_of(struct run *run, const struct value_dict *dict)
-{
-    struct value_sequence *made = run_sequence(run, "list", dict->count);
-    if (!made)
-        return (struct run_items){0};
-    for (size_t i = 0; i < dict->count; i++)
-        made->items[made->count++] = dict->entries[i].key;
-    return (struct run_items){made->items, made->count};
-}
-
 struct run_items run_iterate(struct run *run, struct value value)
 {
+    struct value_sequence *keys;
     if (run_failed(run))
         return (struct run_items){0};
     switch (value.kind) {
     case VALUE_UNDEFINED: return (struct run_items){0};
     case VALUE_STRING: return characters_of(run, value);
-    case VALUE_DICT: return keys_of(run, value.dict);
+    case VALUE_DICT:
+        keys = run_sequence(run, "list", value.dict->count);
+        if (!keys)
+            return (struct run_items){0};
+        for (size_t i = 0; i < value.dict->count; i++)
+            keys->items[keys->count++] = value.dict->entries[i].key;
+        return (struct run_items){keys->items, keys->count};
     case VALUE_ITERATOR:
         if (value.sequence->spent)
             return (struct run_items){0};

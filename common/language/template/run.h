@@ -1,13 +1,13 @@
-/* One rendering at work: its scopes, its output, and what it has used of its limits. Inside
+/* One rendering at work: its scopes, its output, and its use of limits. Inside
  * common/language/template only.
  *
- * A failure is remembered in `status`; from then on every function does nothing and gives none, so
- * that nobody has to look between two steps. Loops look at run_failed. */
+ * A failure is remembered in `status`. From then on every function does nothing and returns none,
+ * so that callers need no check between two steps. Loops check run_failed. */
 #ifndef BATON_LANGUAGE_TEMPLATE_RUN_H
 #define BATON_LANGUAGE_TEMPLATE_RUN_H
 
-#include "common/language/template/template_parts.h"
-#include "common/language/template/text_builder.h"
+#include "common/language/template/ast.h"
+#include "common/language/template/value.h"
 
 struct variable {
     const char *name; /* interned */
@@ -17,18 +17,18 @@ struct variable {
 
 struct scope {
     struct variable *variables;
-    struct scope *outer; /* by where the block stands, not by who calls */
+    struct scope *outer; /* the block around it in the text, not the caller */
 };
 
 struct value_macro {
     const struct node_macro *macro;
-    struct scope *scope; /* where it was made */
+    struct scope *scope; /* scope of its definition */
 };
 
 struct value_loop {
     const struct value *items;
     size_t count, index;
-    struct value changed; /* what changed() was last given, a tuple; ABSENT: nothing yet */
+    struct value changed; /* last arguments of changed(), a tuple; ABSENT: none yet */
 };
 
 enum run_flow { RUN_ON, RUN_BREAK, RUN_CONTINUE };
@@ -38,7 +38,7 @@ struct run {
     struct arena *arena;
     struct scope *scope;
     struct text_builder *out;
-    struct value block_text; /* what the filters of a block get */
+    struct value block_text; /* input of a block's filters */
     struct template_time now;
     uint64_t steps; /* left */
     int depth;
@@ -49,9 +49,9 @@ struct run {
     bool raised;
 };
 
-/* Arguments of a call, evaluated. */
+/* Evaluated arguments of a call. */
 struct keyword {
-    const char *name; /* NUL-terminated, or a string value's bytes: compare with keyword_is */
+    const char *name; /* bytes of a name or a string value: compare with keyword_is */
     size_t length;
     struct value value;
 };
@@ -69,12 +69,12 @@ static inline bool run_failed(const struct run *run)
 
 /* These remember the first failure, and return none. */
 struct value run_fail(struct run *run, const char *format, ...)
-    __attribute__((format(printf, 2, 3))); /* in Python's words */
+    __attribute__((format(printf, 2, 3))); /* the sentence is Python's */
 struct value run_fail_with(struct run *run, struct value message);
 struct value run_limit(struct run *run, const char *what);
 
 void run_spend(struct run *run, uint64_t count); /* steps */
-void *run_take(struct run *run, size_t bytes);   /* zeroed; NULL after failing */
+void *run_take(struct run *run, size_t bytes);   /* zeroed; NULL after a failure */
 struct value_sequence *run_sequence(struct run *run, const char *type, size_t capacity);
 struct value_dict *run_dict(struct run *run, size_t capacity);
 void run_dict_put(struct run *run, struct value_dict *dict, struct value key, struct value value);
@@ -84,18 +84,19 @@ bool run_equal(struct run *run, struct value a, struct value b);
 void run_builder(struct run *run, struct text_builder *builder);
 struct value run_finish(struct run *run, struct text_builder *builder);
 
-struct scope *run_scope(struct run *run, struct scope *outer); /* NULL after failing */
+struct scope *run_scope(struct run *run, struct scope *outer); /* NULL after a failure */
 void scope_set(struct run *run, struct scope *scope, const char *name, struct value value);
 
-/* Undefined values: of a variable, of an attribute or item, or with a sentence of its own. */
+/* Return undefined values: for a variable, for an attribute or item, for an attribute that the
+ * sandbox hides, and with a sentence of its own. */
 struct value run_undefined(struct run *run, const char *name);
 struct value run_no_member(struct run *run, struct value object, struct value name);
 struct value run_unsafe(struct run *run, struct value object, const char *name);
 struct value run_undefined_saying(struct run *run, const char *message);
-/* The failure of using one. */
+/* Fails because an undefined value is used. */
 struct value run_fail_undefined(struct run *run, struct value undefined);
 
-/* What a value gives when it is iterated over; `items` are read-only. Fails for what can't be. */
+/* The items of an iterable; read-only. Fails for other values. */
 struct run_items {
     const struct value *items;
     size_t count;
@@ -103,18 +104,24 @@ struct run_items {
 struct run_items run_iterate(struct run *run, struct value value);
 
 /* evaluate.c */
+void call_arguments(struct run *run, const struct argument *arguments, struct call *call);
+struct value call_value(struct run *run, struct value callee, const struct call *call);
+/* Assigns arguments to names, with VALUE_ABSENT for missing ones. False after a failure. */
+bool call_bind(struct run *run, const struct call *call, const char *function,
+               const char *const *names, struct value *values, size_t count);
+bool keyword_is(const struct keyword *keyword, const char *name);
 struct value evaluate(struct run *run, const struct node *node);
 /* execute.c */
-void execute(struct run *run, const struct node *body); /* a list */
+void execute(struct run *run, const struct node *body); /* a list of statements */
 void assign(struct run *run, const struct node *target, struct value value);
 struct value call_macro(struct run *run, const struct value_macro *macro, const struct call *call);
-/* Runs the body in a scope of its own, and gives what it writes. */
+/* Runs the body in its own scope and returns its output. */
 struct value capture(struct run *run, const struct node *body, struct scope *scope);
 /* members.c */
 struct value get_attribute(struct run *run, struct value object, const char *name);
 struct value get_item(struct run *run, struct value object, struct value key);
 struct value get_slice(struct run *run, struct value object, const struct value bounds[3]);
-/* "a.b.0" from the inside, as filters take it. */
+/* Returns the value of a path "a.b.0", as filters take it. */
 struct value get_path(struct run *run, struct value object, struct value path);
 /* operators.c */
 struct value add(struct run *run, struct value left, struct value right);
@@ -122,17 +129,16 @@ struct value arithmetic(struct run *run, enum node_operator sign, struct value l
                         struct value right);
 struct value negate(struct run *run, struct value value, bool negative);
 bool compare(struct run *run, enum node_operator sign, struct value left, struct value right);
-/* < 0, 0, > 0; fails for what Python doesn't order. */
+/* Returns < 0, 0 or > 0. Fails for values that Python doesn't order. */
 int order(struct run *run, enum node_operator sign, struct value left, struct value right);
-/* calls.c */
-void call_arguments(struct run *run, const struct argument *arguments, struct call *call);
-struct value call_value(struct run *run, struct value callee, const struct call *call);
-/* Puts arguments where the names say, and leaves VALUE_ABSENT where there is none. False after
- * failing. */
-bool call_bind(struct run *run, const struct call *call, const char *function,
-               const char *const *names, struct value *values, size_t count);
-bool keyword_is(const struct keyword *keyword, const char *name);
-/* functions.c: NULL where there is none. */
+/* Python's sorted: stable, by <, which may fail. */
+struct sort_item {
+    struct value key, value;
+};
+void sort_items(struct run *run, struct sort_item *items, size_t count, bool reverse);
+/* Returns the entries of a dict sorted by their keys; NULL after a failure. */
+const struct value_entry *sort_entries(struct run *run, const struct value_dict *dict);
+/* functions.c: NULL when there is none. */
 const struct template_function *function_find(const char *name);
 struct value function_apply(struct run *run, const struct template_function *function,
                             const struct call *call);

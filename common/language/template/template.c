@@ -1,11 +1,16 @@
 #include "common/language/template/template.h"
 
+#include "common/base/arena.h"
 #include "common/base/assert.h"
+#include "common/base/str.h"
 #include "common/base/utf8.h"
+#include "common/language/template/ast.h"
+#include "common/language/template/filters.h"
 #include "common/language/template/parser.h"
 #include "common/language/template/run.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static bool intern_own(struct template *template)
 {
@@ -105,4 +110,111 @@ enum status template_render(const struct template *template, struct arena *arena
     }
     execute(&run, template->body);
     return finish(&run, output, err);
+}
+
+/* --- names --- */
+
+struct name {
+    struct name *next;
+    size_t length;
+    char text[];
+};
+
+static size_t bucket_of(const char *bytes, size_t length)
+{
+    return hash_bytes(bytes, length, HASH_SEED) % NAMES_BUCKETS;
+}
+
+static struct name *look(const struct names *names, const char *bytes, size_t length)
+{
+    struct name *name = names->buckets[bucket_of(bytes, length)];
+    while (name && (name->length != length || memcmp(name->text, bytes, length) != 0))
+        name = name->next;
+    return name;
+}
+
+const char *names_intern(struct names *names, struct arena *arena, const char *bytes, size_t length)
+{
+    struct name *name = look(names, bytes, length);
+    if (name)
+        return name->text;
+    name = arena_take(arena, sizeof *name + length + 1);
+    if (!name)
+        return NULL;
+    struct name **bucket = &names->buckets[bucket_of(bytes, length)];
+    name->length = length;
+    memcpy(name->text, bytes, length);
+    name->next = *bucket;
+    *bucket = name;
+    return name->text;
+}
+
+const char *names_find(const struct names *names, const char *name)
+{
+    struct name *found = look(names, name, strlen(name));
+    return found ? found->text : NULL;
+}
+
+/* --- questions of common/language/chat --- */
+
+/* Returns whether a node is a variable, attribute or item of this name, with or without filters. */
+static bool is_named(const struct node *node, const char *name)
+{
+    while (node && node->kind == NODE_FILTER)
+        node = node->filter.input;
+    if (!node)
+        return false;
+    if (node->kind == NODE_NAME)
+        return !strcmp(node->name, name);
+    if (node->kind == NODE_ATTRIBUTE)
+        return !strcmp(node->member.name, name);
+    return node->kind == NODE_ITEM && node->member.key->kind == NODE_CONSTANT &&
+           value_is_text(node->member.key->value, name);
+}
+
+static bool loops(const struct node *body, const char *name);
+
+/* The parser bounds the nesting of blocks, and so the recursion. */
+static bool one_loops(const struct node *node, const char *name)
+{
+    switch (node->kind) {
+    case NODE_FOR:
+        return is_named(node->loop.iterable, name) || loops(node->loop.body, name) ||
+               loops(node->loop.otherwise, name);
+    case NODE_IF:
+        /* the if and its elifs */
+        for (; node && node->kind == NODE_IF; node = node->branch.otherwise)
+            if (loops(node->branch.body, name))
+                return true;
+        return loops(node, name);
+    case NODE_SET_BLOCK:
+    case NODE_FILTER_BLOCK: return loops(node->set.body, name);
+    case NODE_MACRO: return loops(node->macro->body, name);
+    case NODE_CALL_BLOCK: return loops(node->call_block.macro->body, name);
+    case NODE_WITH: return loops(node->with.body, name);
+    case NODE_SCOPE: return loops(node->body, name);
+    default: return false;
+    }
+}
+
+static bool loops(const struct node *body, const char *name)
+{
+    for (; body; body = body->next)
+        if (one_loops(body, name))
+            return true;
+    return false;
+}
+
+bool template_loops_over(const struct template *template, const char *name)
+{
+    return loops(template->body, name);
+}
+
+bool template_asks_for_none(const struct template *template, const char *name)
+{
+    const struct predicate *none = predicate_find("none", strlen("none"));
+    for (const struct node *test = template->last_test; test; test = test->test.earlier)
+        if (test->test.predicate == none && is_named(test->test.input, name))
+            return true;
+    return false;
 }

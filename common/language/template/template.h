@@ -1,17 +1,17 @@
-/* Templates in the part of Jinja that published chat templates use, rendered as jinja2 3.1 renders
- * them when transformers sets it up: trim_blocks, lstrip_blocks, break and continue, the sandbox
- * that lets nothing be changed, tojson as json.dumps with ensure_ascii=False, raise_exception,
- * strftime_now. docs/chat-templates.md lists what there is and what differs.
+/* Templates in the part of Jinja that published chat templates use. They render as in jinja2 3.1
+ * with transformers' settings: trim_blocks, lstrip_blocks, break and continue, the sandbox in which
+ * values never change, tojson as json.dumps with ensure_ascii=False, raise_exception, strftime_now.
+ * docs/chat-templates.md lists the supported part and the differences.
  *
- * What a template asks for and this can't do is refused when it is compiled, with its line. While
- * it runs a template may use so many steps, so much memory and so deep a nesting; a Python error is
- * a failure with Python's sentence.
+ * template_compile refuses a template with an unsupported construct, and names its line. A running
+ * template has limits of steps, memory and nesting. A Python error is a failure with Python's
+ * sentence.
  *
- * Every byte of the outcome says whether it came from the caller's strings: see value.h and
+ * Every byte of the output records whether it came from the caller's strings: see value.h and
  * template_output.
  *
- * PURE: no clock (the caller says what time it is), no I/O. A compiled template is immutable: any
- * number of threads render it at once, each with its own arena. */
+ * PURE: no clock (the caller passes the time), no I/O. A compiled template is immutable: any number
+ * of threads render it at once, each with its own arena. */
 #ifndef BATON_LANGUAGE_TEMPLATE_TEMPLATE_H
 #define BATON_LANGUAGE_TEMPLATE_TEMPLATE_H
 
@@ -20,26 +20,26 @@
 #include "common/language/template/value.h"
 
 #define TEMPLATE_LIMIT_SOURCE  (256u << 10) /* bytes */
-#define TEMPLATE_LIMIT_PARSED  (64u << 20)  /* bytes of a compiled one */
-#define TEMPLATE_LIMIT_NESTING 64           /* of blocks and expressions, each, in the source */
-#define TEMPLATE_LIMIT_DEPTH   500          /* of what runs inside each other */
-#define TEMPLATE_LIMIT_STEPS                                                                       \
-    10000000 /* nodes run, values compared, and 64 bytes looked at or written */
-#define TEMPLATE_LIMIT_RANGE   100000 /* items of range(): jinja2's sandbox has it, too */
-#define TEMPLATE_LIMIT_MESSAGE 4096   /* bytes of raise_exception's */
+#define TEMPLATE_LIMIT_PARSED  (64u << 20)  /* bytes of a compiled template */
+#define TEMPLATE_LIMIT_NESTING 64           /* blocks, and also expressions, in the source */
+#define TEMPLATE_LIMIT_DEPTH   500          /* nested evaluations while running */
+/* Nodes run, values compared, and units of 64 bytes read or written. */
+#define TEMPLATE_LIMIT_STEPS   10000000
+#define TEMPLATE_LIMIT_RANGE   100000 /* items of range(), as in jinja2's sandbox */
+#define TEMPLATE_LIMIT_MESSAGE 4096   /* bytes of raise_exception's message */
 
 struct template;
 
-/* STATUS_INVALID (not a template), STATUS_UNSUPPORTED (this can't do it) or STATUS_LIMIT; the
- * sentence starts with the line. */
+/* STATUS_INVALID: not a template. STATUS_UNSUPPORTED: an unsupported construct. STATUS_LIMIT: too
+ * large. The sentence starts with the line. */
 enum status template_compile(const char *source, size_t length, struct template **template,
                              struct error *err) WARN_UNUSED;
 void template_destroy(struct template *template); /* NULL is fine */
-/* Whether the name occurs in the template, as a variable or otherwise. */
+/* Returns whether the name occurs in the template, as a variable or otherwise. */
 bool template_names(const struct template *template, const char *name);
-/* Whether it has a loop over a variable, attribute or item of that name. */
+/* Returns whether it has a loop over a variable, attribute or item of that name. */
 bool template_loops_over(const struct template *template, const char *name);
-/* Whether it asks if a variable, attribute or item of that name is none, or is not. */
+/* Returns whether it tests if a variable, attribute or item of that name is (not) none. */
 bool template_asks_for_none(const struct template *template, const char *name);
 
 struct template_variable {
@@ -47,7 +47,7 @@ struct template_variable {
     struct value value;
 };
 
-/* What strftime_now shows: local time, without a time zone as Python's datetime.now(). */
+/* The time for strftime_now: local, without a time zone, as Python's datetime.now(). */
 struct template_time {
     int year, month, day; /* 1..9999, 1..12, 1..31 */
     int hour, minute, second, microsecond;
@@ -55,13 +55,13 @@ struct template_time {
 
 struct template_output {
     struct value text;    /* a string; in the arena */
-    struct value message; /* of a failure: the whole sentence, as Python's str(exception) */
-    unsigned line;        /* of a failure */
-    bool raised;          /* the template itself refused: raise_exception */
+    struct value message; /* after a failure: the whole sentence, as Python's str(exception) */
+    unsigned line;        /* line of the failure */
+    bool raised;          /* the template called raise_exception */
 };
 
-/* Values and the output lie in `arena`, whose limit is the run's. STATUS_OK; STATUS_INVALID:
- * `output->message` (and `err`) say what went wrong; STATUS_LIMIT: steps, depth, memory. */
+/* Values and the output lie in `arena`. Its limit is the run's limit of memory. STATUS_INVALID:
+ * `output->message` and `err` hold the failure. STATUS_LIMIT: steps, depth, memory. */
 enum status template_render(const struct template *template, struct arena *arena,
                             const struct template_variable *variables, size_t count,
                             struct template_time now, struct template_output *output,

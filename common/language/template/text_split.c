@@ -1,11 +1,11 @@
-/* Strings taken apart, and put together. */
+/* Methods that split, replace and join strings. */
 #include "common/base/utf8.h"
+#include "common/language/template/methods.h"
 #include "common/language/template/python_text.h"
-#include "common/language/template/text_methods.h"
 
 #include <string.h>
 
-/* A list that grows: how many parts there will be isn't known before. */
+/* A list that grows, because the number of parts is unknown before. */
 struct parts {
     struct run *run;
     struct value *items;
@@ -55,8 +55,8 @@ static size_t find(struct value string, size_t from, struct value part)
     return found ? (size_t)(found - string.text.bytes) : SIZE_MAX;
 }
 
-/* The last one that ends at or before `to`. Its callers spend for comparing each place with all of
- * it. */
+/* Returns the last place of `part` that ends at or before `to`. The caller spends steps for
+ * comparing each place with the whole part. */
 static size_t find_last(struct value string, size_t to, struct value part)
 {
     for (size_t at = to >= part.text.length ? to - part.text.length + 1 : 0; at-- > 0;)
@@ -65,7 +65,7 @@ static size_t find_last(struct value string, size_t to, struct value part)
     return SIZE_MAX;
 }
 
-/* ------------------------------------------------------------------------------------- split */
+/* --- split --- */
 
 static void split_at(struct parts *parts, struct value string, struct value separator,
                      int64_t limit, bool from_right)
@@ -238,8 +238,7 @@ struct value text_method_rpartition(struct run *run, struct value self, const st
     return partition(run, self, call, true);
 }
 
-/* ------------------------------------------------------------------------------------- join and
- * replace */
+/* --- join and replace --- */
 
 struct value text_join(struct run *run, struct value separator, struct run_items items, bool strict)
 {
@@ -267,7 +266,7 @@ struct value text_method_join(struct run *run, struct value self, const struct c
     return run_failed(run) ? value_none() : text_join(run, self, items, true);
 }
 
-/* An empty `old` stands between all characters. */
+/* Replaces an empty `old`, which stands between all characters. */
 static struct value replace_empty(struct run *run, struct value string, struct value new_text,
                                   int64_t limit)
 {

@@ -1,4 +1,4 @@
-/* The table of a test program: which files it holds. tests/CMakeLists.txt writes it. */
+/* The table of a test program's files. tests/CMakeLists.txt writes it. */
 #pragma once
 
 struct test_file {

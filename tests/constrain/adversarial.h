@@ -1,6 +1,6 @@
-/* Constraints that somebody might send to keep others waiting: such as take many steps to compile,
- * and such as are compiled, but leave many nodes of a vocabulary to be looked at for each set of
- * tokens. For tests and the benchmark. */
+/* Constraints that a hostile client might send to keep others waiting. Some take many steps to
+ * compile. Others compile, but make the walk for each set of tokens visit many nodes of a
+ * vocabulary. For tests and the benchmark. */
 #ifndef BATON_TESTS_CONSTRAIN_ADVERSARIAL_H
 #define BATON_TESTS_CONSTRAIN_ADVERSARIAL_H
 
@@ -14,14 +14,14 @@ struct adversarial {
 
 #define ADVERSARIAL_MAX 32
 
-/* Each may be refused or compiled. The count. */
+/* Fills `list` and returns the count. Each may be refused or compiled. */
 size_t adversarial_to_compile(struct adversarial list[ADVERSARIAL_MAX]);
-/* Each is compiled. */
+/* The same. Each compiles. */
 size_t adversarial_to_mask(struct adversarial list[ADVERSARIAL_MAX]);
 void adversarial_free(struct adversarial *list, size_t count);
 
-/* `before`, then `part` so many times with `between`, then `after`. Each # in the part is its
- * number. To be freed. */
+/* Returns `before`, then `part` `count` times with `between`, then `after`. Each # in a part
+ * becomes its number. The caller frees it. */
 char *adversarial_repeated(const char *before, const char *part, const char *between, size_t count,
                            const char *after);
 

@@ -1,7 +1,6 @@
-/* Answers under a constraint without a model: tokens are drawn from what the constraint allows, by
- * random logits of a seed at temperature 1.5. Logits are standard normal; tokens with a quote,
- * bracket or brace have more, and more as the answer grows, as a model that wants to finish would.
- * For tests and the benchmark. */
+/* Answers under a constraint without a model: draws allowed tokens by random logits of a seed at
+ * temperature 1.5. Logits are standard normal; tokens with a quote, bracket or brace have more, and
+ * more as the answer grows, as a model that wants to finish would. For tests and the benchmark. */
 #ifndef BATON_TESTS_CONSTRAIN_GENERATE_H
 #define BATON_TESTS_CONSTRAIN_GENERATE_H
 
@@ -22,13 +21,13 @@ struct vocabulary_source {
     uint8_t *made_up_lengths;
 };
 
-/* Prints what is wrong and exits. `count` 0: the tokenizer's. */
+/* Prints an error and exits on failure. `count` 0: the tokenizer's. */
 void vocabulary_source_open(struct vocabulary_source *source, const char *path, uint32_t count);
 void vocabulary_source_close(struct vocabulary_source *source);
 const char *vocabulary_source_text(const struct vocabulary_source *source, uint32_t id, bool first,
                                    size_t *length);
 
-/* One draw among the set bits; `step` tokens are there already. */
+/* Draws one of the set bits; `step` tokens have been drawn before. */
 uint32_t draw_token(const struct vocabulary_source *source, const uint32_t *bits, uint32_t step,
                     struct rng *rng);
 
@@ -42,7 +41,7 @@ struct generated generate(const struct vocabulary_source *source,
                           const struct constraint *constraint, struct constraint_masks *masks,
                           uint64_t seed, uint32_t max_tokens, struct str *text);
 
-/* The file's bytes; prints what is wrong and exits. */
+/* Reads the file's bytes. Prints an error and exits on failure. */
 void read_whole(const char *path, struct str *text);
 
 #endif

@@ -1,9 +1,9 @@
 /* One worker without its network: a real engine, a real step loop on a thread of its own, and a
- * pool that others can read. For tests: whatever fails fails the running cmocka test.
+ * pool that others can read. For tests: any failure fails the running cmocka test.
  *
- * The test is what the transfer thread is in a worker, with one difference: all events but
- * SIDE_LEAD are kept from the step thread, so that it is never further ahead than that, however
- * busy the machine is. What a test does on an event happens soon after it. */
+ * The test plays the worker's transfer thread, with one difference: it keeps all events except
+ * SIDE_LEAD from the step thread. So the step thread is never further ahead than SIDE_LEAD events,
+ * however busy the machine is, and a test's reaction to an event comes soon after it. */
 #ifndef BATON_TESTS_SIDE_H
 #define BATON_TESTS_SIDE_H
 
@@ -19,9 +19,8 @@ struct side_config {
     enum weight_choice weights;
     enum kv_choice kv;
     uint32_t threads, chunk, sequences, blocks;
-    uint32_t
-        /* 0: who is preempted is computed again; else it is swapped where there are slots */
-        swap_blocks;
+    /* 0: a preempted sequence is computed again; otherwise it is swapped if there are slots */
+    uint32_t swap_blocks;
     uint32_t context; /* 0: the model's own */
     bool prefix_cache;
 };
@@ -31,11 +30,11 @@ struct side {
     struct kv_transport *transport;
     struct step_loop *loop;
     uint32_t blocks;
-    struct watch watch; /* of its steps */
+    struct watch watch; /* watches its steps */
     struct step_event *kept[STEP_LOOP_EVENTS - SIDE_LEAD];
 };
 
-/* Its pool is full of NaN, or int8 with scales that are: what reads before it wrote shows. */
+/* The pool is full of NaN (int8: the scales are NaN), so a read before a write shows. */
 void side_open(struct side *side, const struct side_config *config);
 void side_close(struct side *side);
 

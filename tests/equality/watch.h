@@ -1,10 +1,10 @@
-/* What the steps of an engine are made of, seen from inside them: `engine_step` and `pool_run` are
- * --wrap'd by the linker. Results are as they would be; what may differ is who computes a part of
- * them, which is what is asked here.
+/* Records the rows of an engine's steps and the threads that compute them. The linker wraps
+ * `engine_step` and `pool_run` (--wrap). Results don't change; only the thread that computes a part
+ * may differ, and this is recorded.
  *
- * Every third job of the pool (so that all operations have their turn, and most jobs run as they
- * come) begins when all threads have a part of it: else a thread that wakes late may have computed
- * nothing at all, and nobody could tell it from one that isn't there. */
+ * Every third job of the pool begins only when all threads have a part of it. (So all operations
+ * have their turn, and most jobs run as they come.) Otherwise a thread that wakes late may have
+ * computed nothing at all, and the test could not distinguish it from a missing one. */
 #ifndef BATON_TESTS_WATCH_H
 #define BATON_TESTS_WATCH_H
 
@@ -15,18 +15,19 @@
 struct watch {
     const struct engine *engine;
     uint32_t threads;
-    /* Of all steps so far; the step thread writes: */
-    _Atomic uint32_t most_prompt_rows; /* of one step */
-    _Atomic uint64_t prompt_parts;     /* a prompt's rows in a step are one */
+    /* The step thread writes these, for all steps so far: */
+    _Atomic uint32_t most_prompt_rows; /* the most in one step */
+    _Atomic uint64_t prompt_parts;     /* a prompt's rows in one step count as one part */
     _Atomic uint32_t computed_by;      /* bit t: thread t, any of its jobs */
-    atomic_bool late; /* WATCH_WAIT_S long a thread didn't come: nobody waits any more */
-    uint64_t jobs;    /* step thread: that more than one thread can share */
+    atomic_bool late; /* a thread didn't come within WATCH_WAIT_S: no job waits any more */
+    uint64_t jobs;    /* step thread: jobs that more than one thread can share */
 };
 
 #define WATCH_WAIT_S 60
-#define WATCH_MAX    4 /* at a time */
+#define WATCH_MAX    4 /* engines watched at a time */
 
-/* Before its first step; `watch` stays where it is until watch_end, after the last one. */
+/* Call before the engine's first step. `watch` must not move until watch_end, after the last
+ * step. */
 void watch_begin(struct watch *watch, const struct engine *engine, uint32_t threads);
 void watch_end(struct watch *watch);
 

@@ -1,6 +1,6 @@
-/* What the fuzz targets share. Each fuzz_<noun>.c has one entry point, LLVMFuzzerTestOneInput:
- * libFuzzer calls it in the fuzz preset, replay.c in the others. One thread, one input at a time; a
- * target keeps nothing of an input beyond its call but what its comment says. */
+/* Shared by the fuzz targets. Each fuzz_<noun>.c has one entry point, LLVMFuzzerTestOneInput:
+ * libFuzzer calls it in the fuzz preset, replay.c in the others. One thread, one input at a time. A
+ * target keeps nothing of an input beyond its call, except as its comment says. */
 #ifndef BATON_TESTS_FUZZ_FUZZ_H
 #define BATON_TESTS_FUZZ_FUZZ_H
 
@@ -23,7 +23,7 @@ _Noreturn void fuzz_fail(const char *file, int line, const char *condition);
 /* A sentence for a person: not empty, valid UTF-8, no control characters. */
 void fuzz_check_sentence(const char *text);
 
-/* The input, taken apart from its front; what isn't there any more reads as zeros. */
+/* The input, consumed from its front. After its end it reads as zeros. */
 struct fuzz_input {
     const uint8_t *at, *end;
 };
@@ -33,23 +33,23 @@ struct fuzz_bytes {
 };
 uint8_t fuzz_take_u8(struct fuzz_input *input);
 uint32_t fuzz_take_u32(struct fuzz_input *input); /* little endian, as all numbers here */
-size_t fuzz_take_below(struct fuzz_input *input, size_t bound); /* of one byte; bound 1..256 */
-/* A length (u16) and so many bytes, or what is left of them. */
+/* consumes one byte; bound 1..256 */
+size_t fuzz_take_below(struct fuzz_input *input, size_t bound);
+/* Consumes a length (u16) and as many bytes, or all that are left. */
 struct fuzz_bytes fuzz_take_piece(struct fuzz_input *input);
 struct fuzz_bytes fuzz_take_rest(struct fuzz_input *input);
-/* A NUL-terminated copy, cut at its first NUL; the caller frees. */
+/* Returns a NUL-terminated copy, cut at its first NUL. The caller frees it. */
 char *fuzz_copy_text(struct fuzz_bytes bytes);
 
-/* setenv, which for the C library is to keep every value that it was ever given: here the last one
- * goes. */
+/* Like setenv, but frees the previous value. The C library's setenv keeps every value for ever. */
 void fuzz_setenv(const char *name, const char *value);
 
-/* A folder in memory that is this process's own and goes with it. */
+/* Returns this process's own folder in memory, which is deleted at its end. */
 const char *fuzz_folder(void);
 /* Writes fuzz_folder()/name and returns its path, which is valid until the next call. */
 const char *fuzz_write(const char *name, struct fuzz_bytes bytes);
 
-/* Log lines are dropped: their text is not what is tested. Call it first. */
+/* Drops log lines: the targets don't test their text. Call it first. */
 void fuzz_quiet(void);
 
 #endif

@@ -14,9 +14,8 @@ enum promise { SAME_TEXT, SAME_AFTER_NFC, NOTHING };
 static const struct family {
     const char *path;
     enum promise promise; /* of decode(encode(text)) */
-    bool
-        /* malformed runs of byte tokens read differently in a stream: detokenizer.h */
-        byte_fallback;
+    /* malformed runs of byte tokens read differently in a stream: detokenizer.h */
+    bool byte_fallback;
 } families[] = {
     {"tests/golden/tokenizers/gpt2.json", SAME_TEXT, false},
     {"tests/golden/tokenizers/llama3.json", SAME_TEXT, false},

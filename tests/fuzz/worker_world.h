@@ -1,6 +1,7 @@
-/* A worker without network, engine and threads, for the targets of both roles: the real role, its
- * streams, state machines, scheduler and transport (in this process); what is received, computed
- * and when is the input's. See worker_happen for what an input says. */
+/* A worker without network, engine and threads, for the targets of both roles. The role, its
+ * streams, state machines, scheduler and transport (in this process) are real. The input decides
+ * which messages come, which results are computed, and when. See worker_happen for the meaning of
+ * its bytes. */
 #ifndef BATON_TESTS_FUZZ_WORKER_WORLD_H
 #define BATON_TESTS_FUZZ_WORKER_WORLD_H
 
@@ -13,9 +14,9 @@
 #define WORLD_CONTEXT      256
 #define WORLD_VOCAB        600
 #define WORLD_SEQUENCES    6
-#define WORLD_EVENTS       64 /* of one input at most */
+#define WORLD_EVENTS       64 /* at most in one input */
 
-/* Plays the input on a new worker, then lets everything end: no request and no block may be
+/* Plays the input on a new worker, then lets everything end. No request and no block may be
  * left. */
 void worker_world_play(const struct worker_role_ops *ops, struct fuzz_input *input);
 

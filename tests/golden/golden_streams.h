@@ -1,5 +1,5 @@
 /* Drives an engine as a worker does: several answers side by side, prompts in chunks, KV blocks in
- * no order. For tests: whatever fails fails the running cmocka test. */
+ * no order. For tests: any failure fails the running cmocka test. */
 #ifndef BATON_TESTS_GOLDEN_STREAMS_H
 #define BATON_TESTS_GOLDEN_STREAMS_H
 
@@ -13,21 +13,21 @@
 
 /* One prompt and its answer. */
 struct stream {
-    uint32_t tokens[STREAM_MAX_TOKENS]; /* prompt, then what was drawn (or forced) */
-    uint32_t prompt_count, computed; /* computed: positions whose keys and values are in the pool */
+    uint32_t tokens[STREAM_MAX_TOKENS]; /* prompt, then the drawn (or forced) tokens */
+    uint32_t prompt_count, computed;    /* computed: positions with keys and values in the pool */
     uint32_t answer_count, answer_limit;
     struct sampling sampling;
-    const uint32_t *forced; /* fed instead of what was drawn, or NULL */
+    const uint32_t *forced; /* fed instead of the drawn tokens, or NULL */
     uint32_t block_count;
     uint32_t blocks[STREAM_MAX_TOKENS / STREAM_BLOCK_TOKENS];
-    /* Of each token of the answer: */
+    /* For each token of the answer: */
     uint32_t drawn[STREAM_MAX_ANSWER];
     uint64_t hashes[STREAM_MAX_ANSWER];
     float spread[STREAM_MAX_ANSWER]; /* max - min of the logits */
-    float *first_logits;             /* [vocab] of the prompt's last position, where not NULL */
+    float *first_logits;             /* [vocab] of the prompt's last position, if not NULL */
 };
 
-/* NULL where this CPU can't run it; every other failure fails the test. */
+/* Returns NULL if this CPU can't run it; every other failure fails the test. */
 struct engine *streams_open(const char *model_dir, struct kernels_config kernels,
                             uint32_t pool_blocks);
 

@@ -13,7 +13,7 @@ struct attention_data {
 struct attention_data attention_data_make(const struct attention_case *shape, uint64_t seed);
 void attention_data_free(struct attention_data *data);
 
-/* A KV pool, full of NaN, with room for `sequences` sequences of the case's context; blocks of a
+/* A KV pool, full of NaN, with room for `sequences` sequences of the case's context. Blocks of a
  * sequence are scattered. */
 struct attention_rig {
     struct kernels *kernels;
@@ -28,15 +28,15 @@ struct attention_rig attention_rig_make(struct kernels *kernels, const struct at
                                         uint32_t sequences);
 void attention_rig_free(struct attention_rig *rig);
 
-/* One step: of sequence s rows [begin[s], end[s]) of data[s] (an empty range is allowed). Writes
- * row t of sequence s to out[s] + t * H E. */
+/* Runs one step with rows [begin[s], end[s]) of data[s] for each sequence s (an empty range is
+ * allowed). Writes row t of sequence s to out[s] + t * H E. */
 void attention_rig_step(struct attention_rig *rig, const struct attention_data *data,
                         const uint32_t *begin, const uint32_t *end, float **out);
 
-/* The whole of one sequence in chunks of `chunk` rows; [context][H E]; free(). */
+/* Runs one whole sequence in chunks of `chunk` rows. Returns [context][H E]; free(). */
 float *attention_in_chunks(struct kernels *kernels, const struct attention_data *data,
                            uint32_t chunk);
-/* The same in double precision, without rounding but to int8, where the case says so; free(). */
+/* The same in double precision, without rounding except to int8 if the case says so; free(). */
 double *attention_in_double(const struct attention_data *data);
 
 #endif

@@ -1,5 +1,5 @@
-/* What the kernel tests share: the backends to test, random data, buffers, and comparisons. A
- * helper that fails fails the test. */
+/* Shared by the kernel tests: the backends to test, random data, buffers, and comparisons. A helper
+ * that fails fails the test. */
 #ifndef BATON_TESTS_KERNELS_FIXTURE_H
 #define BATON_TESTS_KERNELS_FIXTURE_H
 
@@ -18,12 +18,12 @@ struct variant {
     const char *name;
     bool f32;
     enum isa isa;
-    double
-        /* of a result against double arithmetic on the unrounded inputs, relative to its norm */
-        tolerance;
+    /* a result's error against double arithmetic on the unrounded inputs, relative to its
+     * norm */
+    double tolerance;
 };
 
-/* Every backend that this CPU runs. (What happens to the others: test_open.c.) */
+/* Returns every backend that this CPU runs. (test_open.c tests the others.) */
 const struct variant *fixture_variants(size_t *count);
 
 struct kernels *fixture_open(const struct variant *variant, uint32_t threads);
@@ -47,8 +47,8 @@ void fixture_assert_near(const float *got, const double *want, size_t count, dou
                          const char *what);
 void fixture_assert_same_bits(const float *got, const float *want, size_t count, const char *what);
 
-/* Where the CPU has AMX: this thread has no tiles configured, which would be saved with it at every
- * switch. */
+/* Asserts, on a CPU with AMX, that this thread has no tiles configured: they would be saved at
+ * every switch. */
 void fixture_assert_no_tiles(void);
 
 #endif

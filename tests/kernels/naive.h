@@ -1,5 +1,5 @@
-/* The operations in double precision, straight from their formulas: what every backend is compared
- * with. */
+/* The operations in double precision, straight from their formulas. Every backend is compared with
+ * them. */
 #ifndef BATON_TESTS_KERNELS_NAIVE_H
 #define BATON_TESTS_KERNELS_NAIVE_H
 
@@ -16,7 +16,7 @@ void naive_linear(const uint16_t *weights, const float *in, size_t rows, size_t 
 
 struct attention_case {
     uint32_t heads, kv_heads, head_dim, block_tokens, context;
-    uint32_t window; /* positions that a row sees, itself the last; 0: all */
+    uint32_t window; /* positions that a row sees, itself included; 0: all */
     bool int8;       /* keys and values are quantized */
 };
 

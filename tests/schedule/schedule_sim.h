@@ -1,12 +1,11 @@
 /* The life of one schedule from one seed: requests of all plans and classes come, are handed off,
- * received, cancelled, fail and end, in a pool of few blocks, under every policy. The
- * engine is played: a row's content is a hash of its sequence's tokens up to it, written into the
- * block that the plan names; swaps carry contents, a sender writes into landing blocks
- * at any moment; the next token is drawn from the last row's content. So a block that is given away
- * too early, moved too late or written by two shows in what a sequence reads.
+ * received, cancelled, fail and end, in a pool of few blocks, under every policy. The engine is
+ * played. A row's content is a hash of its sequence's tokens up to it, written into the block that
+ * the plan names. Swaps carry contents, a sender writes into landing blocks at any moment, and the
+ * next token is drawn from the last row's content. So if a block is given away too early, moved too
+ * late or written by two, a sequence reads wrong rows.
  *
- * What must hold is the list below; schedule_check.c and schedule_order.c say how each is looked
- * at. */
+ * The list below names the invariants; schedule_check.c and schedule_order.c check them. */
 #ifndef BATON_TESTS_SCHEDULE_SIM_H
 #define BATON_TESTS_SCHEDULE_SIM_H
 
@@ -26,34 +25,36 @@
 
 enum life_invariant {
     HOLDS_ALL,
-    HOLDS_BLOCKS,  /* a block's holds are its sequences; none is lost; the same of host slots */
+    HOLDS_BLOCKS,  /* a block's holds are its sequences; none is lost; the same for host slots */
     HOLDS_CONTENT, /* a sequence reads its own rows, and answers as if it were alone */
-    HOLDS_WRITE,   /* nobody writes into a block that two hold, or that is cached */
-    /* blocks that another worker was told of stay where they are while it reads or writes them */
+    HOLDS_WRITE,   /* no block is written that two hold or that is cached */
+    /* blocks named to another worker stay in place while it reads or writes them */
     HOLDS_TOLD,
     HOLDS_BUDGET, /* rows, sequences and prompt rows of a step are within their limits */
-    /* beside online decodes prompts have the rows that fit chunk_us, and the least ones */
+    /* beside online decodes prompts have as many rows as fit chunk_us, and at least the minimum */
     HOLDS_TIME,
     HOLDS_DECODES, /* no decode waits for a prompt's rows; fcfs: no begun prompt for a new one's */
-    HOLDS_OLDEST,  /* the oldest of the highest class that runs is never preempted, and computes */
-    HOLDS_VICTIM,  /* who is preempted is of the lowest class, and of that the newest */
-    HOLDS_ORDER, /* a reservation isn't overtaken; where all have one, nor is who starved; offline takes nothing while
-                      another waits, and rows only that are left; no class gets rows that a higher one lacks, and
-                      nobody comes back from a preemption while one waits */
-    HOLDS_ROOM,  /* who fits gets blocks, whoever waits before it without a reservation */
-    HOLDS_STARVE, /* who starved beyond the bound goes before who didn't, and by arrival */
+    HOLDS_OLDEST,  /* the oldest of the highest running class is never preempted, and computes */
+    HOLDS_VICTIM,  /* a victim of preemption is the newest of the lowest class */
+    /* A reservation isn't overtaken; if all have one, neither is a starved sequence. offline takes
+     * nothing while another waits, and only rows that are left. No class gets rows that a higher
+     * one lacks, and no sequence comes back from a preemption while a higher one waits. */
+    HOLDS_ORDER,
+    HOLDS_ROOM, /* a sequence that fits gets blocks, even behind others without a reservation */
+    /* a sequence starved beyond the bound goes before others; starved ones by arrival */
+    HOLDS_STARVE,
     HOLDS_ENDS,   /* every sequence ends, and no wake-up is lost */
     HOLDS_ASSERT, /* no assertion of the code is reached */
     HOLDS_COUNT
 };
 const char *life_invariant_name(enum life_invariant invariant);
 
-/* How often things happened: a run in which one never did shows nothing about it. */
+/* Counted events. If one never happens, a run shows nothing about it. */
 enum life_event {
     DID_ADD,
     DID_REFUSE,
     DID_RESERVE,
-    DID_OVERTAKE, /* blocks for one behind another of its class that waits */
+    DID_OVERTAKE, /* blocks went to a sequence behind a waiting one of its class */
     DID_ADMIT,
     DID_SWAP,
     DID_DROP,
@@ -61,11 +62,11 @@ enum life_event {
     DID_RECOMPUTE,
     DID_CANCEL,
     DID_FAIL,
-    DID_HIT, /* a block of a prompt was cached */
+    DID_HIT, /* a prompt found a block in the cache */
     DID_EVICT,
     DID_FULL_BATCH, /* more decodes than a batch takes */
     DID_PROMOTE,
-    DID_BOUND, /* prompts of a step had fewer rows for the time that they would take */
+    DID_BOUND, /* the time bound reduced the prompt rows of a step */
     DID_FINISH,
     DID_COUNT
 };
@@ -74,13 +75,13 @@ const char *life_event_name(enum life_event event);
 struct shadow {
     bool live;
     struct sequence_key key;
-    uint32_t tokens[LIFE_CONTEXT]; /* prompt + emitted, as it came */
+    uint32_t tokens[LIFE_CONTEXT]; /* prompt and emitted tokens of the request as it came */
     uint32_t token_count;
     uint32_t landed;                        /* rows that a sender has written */
-    uint32_t told[LIFE_BLOCKS], told_count; /* its blocks, when it was given them */
+    uint32_t told[LIFE_BLOCKS], told_count; /* its blocks when it got them */
 };
 
-/* What a sequence was before blocks were given, or before the plan. */
+/* A sequence's state before blocks were given, or before the plan. */
 struct glimpse {
     struct sequence *sequence;
     enum sequence_state state;
@@ -94,7 +95,7 @@ struct life {
     struct rng rng;
     bool trace, draining;
     struct scheduler_config config;
-    struct cost_model cost; /* learns what the scheduler's does */
+    struct cost_model cost; /* learns the same as the scheduler's */
     struct scheduler *scheduler;
     uint64_t next_request;
     struct shadow shadows[LIFE_SEQUENCES];
@@ -108,8 +109,8 @@ struct life {
     sigjmp_buf bail;
 };
 
-/* Lives `steps` steps, then until all have ended. `broken` and `failure` say what didn't hold;
- * happened[] is added to. */
+/* Runs `steps` steps, and more until all sequences have ended. Sets `broken` and `failure` if an
+ * invariant broke. Adds to happened[]. */
 void life_run(struct life *life, uint64_t seed, uint32_t steps, bool trace);
 
 /* for the files of one life: */
@@ -119,17 +120,19 @@ void life_trace(struct life *life, const char *format, ...) __attribute__((forma
 uint32_t life_below(struct life *life, uint64_t bound);
 bool life_chance(struct life *life, uint32_t one_in);
 struct shadow *life_shadow(struct life *life, struct sequence_key key);
-uint64_t life_content(uint64_t before, uint32_t token); /* of a row, from the row before it */
+/* a row's content, from the row before it */
+uint64_t life_content(uint64_t before, uint32_t token);
 uint32_t life_draw(uint64_t content, uint64_t seed);
 
 void requests_happen(struct life *life);
-void requests_land(struct life *life); /* senders write a little more */
+void requests_land(struct life *life); /* senders write a few more rows */
 void requests_finished(struct life *life, struct sequence *sequence);
 
 /* A sender writes a prompt into landing blocks as far as `rows`, each row once. */
 void played_land(struct life *life, const struct sequence *sequence, uint32_t rows);
 void played_moves(struct life *life, const struct step_plan *plan);
-uint32_t played_rows(struct life *life, const struct planned_rows *part); /* what it draws */
+/* returns the drawn token */
+uint32_t played_rows(struct life *life, const struct planned_rows *part);
 
 static inline bool life_waits(const struct sequence *sequence)
 {
@@ -148,16 +151,18 @@ static inline bool life_runs(const struct sequence *sequence, enum sequence_stat
 const struct planned_rows *life_part_of(const struct step_plan *plan,
                                         const struct sequence *sequence); /* NULL: none */
 
-void check_before(struct life *life); /* what all are now, for the checks that follow */
+void check_before(struct life *life); /* records all sequences for the checks that follow */
 void check_reserved(struct life *life, const struct sequence *sequence);
-/* When scheduler_reserve has nobody any more; check_before was called before its first call. */
+/* Call when scheduler_reserve returns no more sequences. check_before was called before its first
+ * call. */
 void check_waiting(struct life *life);
 void check_plan(struct life *life, const struct step_plan *plan);
 void check_time(struct life *life, const struct step_plan *plan);
 void check_learns(struct life *life, const struct step_plan *plan, uint64_t took_us);
-void check_order(struct life *life, const struct step_plan *plan); /* who gets rows before whom */
-/* Answers that others wait for are in the step, and the time of prompts beside them is used up;
- * also where that can't be said any more. */
+/* the order in which sequences get rows */
+void check_order(struct life *life, const struct step_plan *plan);
+/* Returns true if online answers are in the step and the time for prompts beside them is used up,
+ * or if this can't be decided any more. */
 bool life_is_out_of_time(struct life *life, const struct step_plan *plan);
 void check_reads(struct life *life, const struct sequence *sequence, uint32_t rows);
 void check_write(struct life *life, const struct sequence *sequence, uint32_t position);

@@ -3,14 +3,14 @@
  * byte plane, and faults of all kinds at any event.
  *
  * The byte plane carries tags instead of bytes: each block knows which reservation wrote it and how
- * far. A read copies every block at its own moment, so bytes of another use of a block are seen if
- * the protocol lets them be seen. A checksum finds flipped bytes only: it isn't trusted to find
- * stale ones.
+ * far. A read copies every block at its own moment. So if the protocol allows it, a read sees bytes
+ * of another use of a block. A checksum finds flipped bytes only: it isn't trusted to find stale
+ * ones.
  *
- * A plan is made from a seed (sim_plan.c). It names workers, requests, faults; how long each thing
- * takes is drawn as it happens, by number and from the seed, so that a smaller plan still takes the
- * same course (sim_shrink.c). What must hold is the list of invariants below; sim_check.c says how
- * each is looked at after every event. */
+ * A plan is made from a seed (sim_plan.c). It names workers, requests, faults. The duration of each
+ * event is drawn when it happens, by number and from the seed, so that a smaller plan still takes
+ * the same course (sim_shrink.c). The list of invariants is below; sim_check.c checks them after
+ * every event. */
 #ifndef BATON_TESTS_SIM_H
 #define BATON_TESTS_SIM_H
 
@@ -25,13 +25,13 @@
 
 #define SIM_BLOCK_TOKENS  4
 #define SIM_MAX_PROMPT    40 /* tokens of the longest prompt, emitted ones included */
-#define SIM_MAX_BLOCKS    16 /* of one sequence */
-#define SIM_POOL_BLOCKS   64 /* of one worker, at most */
+#define SIM_MAX_BLOCKS    16 /* blocks in one sequence */
+#define SIM_POOL_BLOCKS   64 /* most blocks of a worker */
 #define SIM_MAX_REQUESTS  8
 #define SIM_MAX_WORKERS   6 /* process 0 is the router, 1.. are workers */
 #define SIM_MAX_STREAMS   1024
-#define SIM_MAX_JOBS      64 /* of one step thread, over its life between crashes; slots are reused */
-#define SIM_MAX_READS     64 /* of one decode worker */
+#define SIM_MAX_JOBS      64 /* jobs in a step thread between crashes; slots are reused */
+#define SIM_MAX_READS     64 /* reads in one decode worker */
 #define SIM_MAX_HANDLES   512
 #define SIM_MAX_LEFT      16
 #define SIM_NONE          UINT32_MAX
@@ -43,50 +43,49 @@
 #define SIM_NO_WORKER_US  3000000
 #define SIM_DEADLINE_US   30000000
 #define SIM_READ_LIMIT_US 100000
-#define SIM_STOP_US                                                                                \
-    300000 /* after the end of a request; less than a lease, which would do it otherwise */
-#define SIM_FREE_US                                                                                \
-    (SIM_LEASE_US +                                                                                \
-     200000) /* after the last end, fault or restart all blocks are free: a lease, and a little */
+/* work on a request stops so long after its end: less than a lease, which would stop it anyway */
+#define SIM_STOP_US 300000
+/* all blocks are free so long after the last end, fault or restart: a lease, and a little */
+#define SIM_FREE_US       (SIM_LEASE_US + 200000)
 #define SIM_REST_LIMIT_US 90000000 /* by then the cluster is at rest */
-#define SIM_DRAIN_US      300000 /* what a draining worker waits for its last handle or sequence */
+#define SIM_DRAIN_US      300000   /* a draining worker's wait for its last handle or sequence */
 #define SIM_MAX_EVENTS    400000
 #define SIM_MAX_FAULTS    12
-#define SIM_MAX_DRAWS     512 /* of one kind at one process, that a plan can make plain */
+#define SIM_MAX_DRAWS     512 /* draws per kind and process that a plan can make plain */
 
-/* ------------------------------------------------------------------------------------ what must
- * hold */
+/* --- invariants --- */
 
 enum sim_invariant {
     HOLDS_ALL,
-    /* what a running sequence reads are the bytes of its handle, whole, of one generation */
+    /* a running sequence reads the bytes of its handle, complete, from one generation */
     HOLDS_BYTES,
-    HOLDS_LANDING,  /* a block that a read is in flight into is not given away */
-    HOLDS_FREE,     /* a block has one owner, who knows of it; a lease after the end all are free */
-    HOLDS_TERMINAL, /* one end for each request, and one that what happened explains */
+    HOLDS_LANDING, /* a block that a read is in flight into is not given away */
+    /* a block has one owner, which knows of it; a lease after the end all are free */
+    HOLDS_FREE,
+    HOLDS_TERMINAL, /* one end for each request, explained by the events */
     HOLDS_INDICES,  /* tokens reach a client once each, in order */
-    HOLDS_WAITS,    /* nothing waits for ever: who waited for the deadline had lost a message */
-    HOLDS_RUNS,     /* k faults cost a request at most k more prefills */
-    HOLDS_READER,   /* a handle is held for one reader only, the newest */
-    HOLDS_CONFIRM,  /* no batch before `held`, and no read after Confirm was asked */
-    HOLDS_OLD,      /* a message of an older attempt changes nothing */
-    HOLDS_FENCE,    /* a handle that never was is good for nothing */
-    HOLDS_STOP,     /* soon after the end of a request nobody works on it */
-    HOLDS_ORDER,    /* room on decode is reserved for open handles only */
-    HOLDS_ASSERT,   /* no assertion of the code is reached */
+    /* nothing waits for ever: a request that waited for its deadline had lost a message */
+    HOLDS_WAITS,
+    HOLDS_RUNS,    /* k faults cost a request at most k more prefills */
+    HOLDS_READER,  /* a handle is held for one reader only, the newest */
+    HOLDS_CONFIRM, /* no batch before `held`, and no read after Confirm was asked */
+    HOLDS_OLD,     /* a message of an older attempt changes nothing */
+    HOLDS_FENCE,   /* a handle that never existed gets nothing */
+    HOLDS_STOP,    /* soon after the end of a request no worker works on it */
+    HOLDS_ORDER,   /* room on decode is reserved for open handles only */
+    HOLDS_ASSERT,  /* no assertion of the code is reached */
     HOLDS_COUNT
 };
 const char *sim_invariant_name(enum sim_invariant invariant); /* "bytes", "landing", ... */
 
-/* --------------------------------------------------------------------------------------------
- * plans */
+/* --- plans --- */
 
 enum sim_fault_kind {
     FAULT_CRASH,        /* and restart, as another incarnation */
     FAULT_PAUSE,        /* SIGSTOP, SIGCONT; of the router too */
     FAULT_GIVE_UP,      /* the router closes the session of a worker that lives */
-    FAULT_SESSION_LOST, /* breaks; both ends learn it in their own time */
-    FAULT_PEER_LOST,    /* the same of a Peer stream */
+    FAULT_SESSION_LOST, /* breaks; each end learns it in its own time */
+    FAULT_PEER_LOST,    /* the same for a Peer stream */
     FAULT_DROP_SESSION, /* one message vanishes although its stream lives */
     FAULT_DROP_PEER,    /* the same on a Peer stream */
     FAULT_DUPLICATE,    /* one message comes twice, the second one late */
@@ -109,24 +108,24 @@ const char *sim_fault_name(enum sim_fault_kind kind); /* "crash", "pause", ... *
 
 struct sim_fault {
     enum sim_fault_kind kind;
-    bool fixed;         /* false: as the seed has it: */
+    bool fixed;         /* false: the seed decides: */
     uint32_t gap;       /* events after the one before */
-    uint32_t pick;      /* which of the victims that there are then */
-    uint32_t skip;      /* of the chances that it gets from then on */
-    uint64_t length_us; /* of a pause, a stall, a mismatch */
-    /* fixed, or found out by a run: */
+    uint32_t pick;      /* index among the possible victims */
+    uint32_t skip;      /* chances to pass over from then on */
+    uint64_t length_us; /* length of a pause, a stall, a mismatch */
+    /* fixed, or filled in by a run: */
     bool happened; /* it found a victim, and had its chance */
     uint64_t at_us;
     uint32_t victim, other; /* processes: worker, or the two ends of the stream */
 };
 
-/* What is drawn on the way. */
+/* Kinds of random draws during a life. */
 enum sim_draw {
     DRAW_NETWORK, /* how long messages travel */
     DRAW_LOSS,    /* how late an end learns that its stream is gone */
     DRAW_RING,    /* between the two threads of a worker */
     DRAW_COMPUTE, /* chunks and rows */
-    DRAW_READ,    /* reads, and checks of what was read */
+    DRAW_READ,    /* reads, and checks of the bytes read */
     DRAW_CONNECT, /* dialling, pairing, restarts */
     DRAW_PLACE,   /* which worker */
     DRAW_BLOCKS,  /* which blocks */
@@ -135,12 +134,12 @@ enum sim_draw {
 };
 
 struct sim_plan {
-    uint64_t seed, draws; /* draws: the seed of what is drawn on the way */
+    uint64_t seed, draws; /* draws: the seed of draws during the life */
     bool tiny;            /* tables so small that refusals are right */
     bool slow; /* sequences hold their blocks for so long that others wait for more than a lease */
     uint32_t prefills, decodes; /* process 0 is the router, then come these */
     uint32_t pool_blocks[SIM_MAX_WORKERS + 1];
-    uint32_t read_blocks[SIM_MAX_WORKERS + 1]; /* of one read, at most */
+    uint32_t read_blocks[SIM_MAX_WORKERS + 1]; /* most blocks in one read */
     uint32_t request_count;
     struct {
         bool left_out;
@@ -149,15 +148,14 @@ struct sim_plan {
     } requests[SIM_MAX_REQUESTS];
     uint32_t fault_count;
     struct sim_fault faults[SIM_MAX_FAULTS];
-    /* Draws that give the least instead of what the seed has: */
+    /* Draws that give the least value instead of the seed's: */
     uint8_t plain[DRAW_COUNT][SIM_MAX_WORKERS + 1][SIM_MAX_DRAWS];
 };
 
 void sim_plan_make(struct sim_plan *plan, uint64_t seed);
 void sim_plan_print(const struct sim_plan *plan);
 
-/* ------------------------------------------------------------------------------------- what
- * travels */
+/* --- messages --- */
 
 enum sim_message_kind {
     MESSAGE_PREFILL, /* router -> worker */
@@ -180,9 +178,9 @@ struct sim_message {
     bool has_handle;
     struct handle handle; /* its blocks point nowhere: use `blocks` */
     uint32_t blocks[SIM_MAX_BLOCKS];
-    uint32_t serial;  /* what only the simulation knows: the reservation behind the handle */
+    uint32_t serial;  /* known to the simulation only: the reservation behind the handle */
     uint32_t source;  /* DECODE: process of the prefill worker */
-    uint32_t variant; /* OPENED: what that served */
+    uint32_t variant; /* OPENED: the worker's variant */
     struct life_token token;
     bool retry, misfit; /* REFUSED */
     bool step_failed;   /* LOST */
@@ -192,16 +190,15 @@ struct sim_message {
 
 struct sim_stream {
     uint32_t dialer, acceptor; /* processes */
-    uint32_t epochs[2];        /* of either */
+    uint32_t epochs[2];        /* each end's epoch */
     bool known_lost[2];
-    bool session;                  /* of the router; else a Peer stream */
+    bool session;                  /* a Session of the router; otherwise a Peer stream */
     uint64_t opened_us, broken_us; /* UINT64_MAX: alive */
     uint64_t last_us[2]; /* delivery of the latest message from either: streams are ordered */
     uint64_t seen_us[2]; /* sending of the latest message that came to either end */
 };
 
-/* -------------------------------------------------------------------------------------------
- * events */
+/* --- events --- */
 
 enum sim_event_kind {
     EVENT_MESSAGE,
@@ -211,7 +208,7 @@ enum sim_event_kind {
     EVENT_CANCEL,
     EVENT_PLACE,
     EVENT_LIFE_TICK,
-    EVENT_STOPPED,   /* by now nobody works on request `index` any more */
+    EVENT_STOPPED,   /* by now no worker works on request `index` any more */
     EVENT_TICK,      /* transfer thread of the process */
     EVENT_TO_STEP,   /* transfer thread -> step thread */
     EVENT_FROM_STEP, /* and back */
@@ -247,18 +244,17 @@ struct sim_event {
     uint64_t at_us, due_us, order; /* due_us: at_us before a pause put it off */
     uint64_t sent_us;
     enum sim_event_kind kind;
-    uint32_t process, epoch; /* of whom it happens to; another epoch: dropped */
+    uint32_t process, epoch; /* the process that it happens to; another epoch: dropped */
     uint32_t stream, index, value, serial;
     uint64_t cookie;
     enum status status;
     struct sim_message message;
 };
 
-/* ------------------------------------------------------------------------------------------
- * workers */
+/* --- workers --- */
 
 struct sim_tag {
-    uint32_t serial; /* of the reservation that wrote it */
+    uint32_t serial; /* the reservation that wrote it */
     uint32_t block;  /* index in the prompt */
     uint32_t fill;   /* tokens */
     bool flipped;
@@ -270,7 +266,7 @@ struct sim_block {
     struct sim_tag tag;
 };
 
-struct sim_job {     /* what a step thread holds for (request, attempt) */
+struct sim_job {     /* held by a step thread for (request, attempt) */
     uint32_t serial; /* 0: unused */
     uint64_t request;
     uint32_t attempt, emitted_count, token_count, reserve_tokens;
@@ -278,9 +274,8 @@ struct sim_job {     /* what a step thread holds for (request, attempt) */
     uint32_t blocks[SIM_MAX_BLOCKS];
     uint32_t held_blocks; /* decode: the first ones had their bytes already; others may read them */
     uint32_t computed_tokens; /* prefill */
-    uint32_t
-        /* decode: the reservation on prefill that it must have the bytes of; 0: computes them */
-        source_serial;
+    /* decode: the reservation on prefill with its bytes; 0: computes them */
+    uint32_t source_serial;
     bool running; /* decode: admitted */
     uint32_t next_index;
     uint64_t arrival; /* order in the queue */
@@ -288,10 +283,10 @@ struct sim_job {     /* what a step thread holds for (request, attempt) */
 
 struct sim_read {
     bool used;
-    uint32_t generation; /* of the slot: an event of an earlier read is dropped */
+    uint32_t generation; /* the slot's generation: an event of an earlier read is dropped */
     uint32_t source;     /* process */
     uint64_t cookie;
-    uint32_t owner; /* serial of the job whose blocks are landing */
+    uint32_t owner; /* serial of the job that owns the landing blocks */
     uint32_t count;
     uint32_t remote[SIM_MAX_BLOCKS], local[SIM_MAX_BLOCKS];
     bool closed; /* by force: nothing lands any more, its end is on the way */
@@ -302,9 +297,9 @@ enum sim_pair { PAIR_IS_DOWN, PAIR_IS_ASKED, PAIR_IS_UP, PAIR_IS_CLOSING };
 struct sim_handle { /* every handle that was ever opened */
     struct handle_ref ref;
     uint64_t request;
-    uint32_t serial;       /* of the reservation */
-    uint32_t reader;       /* the newest attempt whose Subscribe was answered well */
-    uint32_t held_attempt; /* the one that was answered HELD; 0: none */
+    uint32_t serial;       /* the reservation's serial */
+    uint32_t reader;       /* the newest attempt with an accepted Subscribe */
+    uint32_t held_attempt; /* the attempt that was answered HELD; 0: none */
 };
 
 struct sim_process {
@@ -313,18 +308,18 @@ struct sim_process {
     uint32_t epoch;
     uint64_t paused_until_us;
     uint64_t incarnation;
-    uint32_t
-        /* of what it serves: 0 the usual, 1 another model, 2 another layout, 3 other numerics */
-        variant;
+    /* variant that it serves: 0 the usual, 1 another model, 2 another layout, 3 other
+     * numerics */
+    uint32_t variant;
     bool draining;
     uint64_t drain_end_us;
-    uint64_t tick_us;                  /* of the scheduled tick; UINT64_MAX: none */
+    uint64_t tick_us;                  /* time of the scheduled tick; UINT64_MAX: none */
     uint64_t to_step_us, from_step_us; /* the rings are ordered: when their latest message comes */
     uint32_t session;                  /* stream as this worker sees it, or SIM_NONE */
     uint32_t pool_blocks;
     struct sim_block blocks[SIM_POOL_BLOCKS];
     struct sim_job jobs[SIM_MAX_JOBS];
-    uint32_t newest[SIM_MAX_REQUESTS]; /* attempt that it was told of */
+    uint32_t newest[SIM_MAX_REQUESTS]; /* newest attempt that it knows */
     /* prefill */
     struct source_table *sources;
     struct source_actions source_out;
@@ -335,18 +330,18 @@ struct sim_process {
     struct sim_read reads[SIM_MAX_READS];
     uint32_t peers[SIM_MAX_WORKERS + 1]; /* stream to each prefill process, or SIM_NONE */
     enum sim_pair pairs[SIM_MAX_WORKERS + 1];
-    uint64_t
-        pair_incarnations[SIM_MAX_WORKERS + 1]; /* what is paired with: it may have died since */
-    uint32_t peer_uses[SIM_MAX_WORKERS + 1];    /* counts CLOSE: events from before are dropped */
-    uint32_t confirmed[SIM_MAX_REQUESTS];       /* the attempt that has asked Confirm */
+    /* incarnations of the pairs; they may have died since */
+    uint64_t pair_incarnations[SIM_MAX_WORKERS + 1];
+    uint32_t peer_uses[SIM_MAX_WORKERS + 1]; /* counts CLOSE: events from before are dropped */
+    uint32_t confirmed[SIM_MAX_REQUESTS];    /* the attempt that has asked Confirm */
 };
 
 struct sim_request {
     struct request_life life;
     uint32_t prompt_count, length; /* tokens of the answer */
-    struct sim_message handle;     /* of the last accepted Opened */
+    struct sim_message handle;     /* from the last accepted Opened */
     bool arrived, cancelled;
-    uint32_t delivered, finishes; /* what its client saw */
+    uint32_t delivered, finishes; /* as its client saw them */
     uint64_t tick_us, finish_us, deadline_us;
     bool router_died; /* and the request with it */
     uint32_t costs;   /* decode workers lost under it after their first token */
@@ -357,10 +352,9 @@ struct sim_request {
     uint32_t left_count;
 };
 
-/* ---------------------------------------------------------------------------------------------
- * all */
+/* --- the whole --- */
 
-struct sim_totals { /* over many runs: that what should happen did happen */
+struct sim_totals { /* over many runs, to check that each kind of event happened */
     uint64_t runs, events, overtaken, cancels, deadlines;
     uint64_t happened[FAULT_COUNT];
     uint64_t ok, cancelled, unavailable, internal, overloaded, deadline, router_died;
@@ -391,15 +385,14 @@ struct sim {
     uint32_t last_serial;
     struct sim_handle handles[SIM_MAX_HANDLES];
     uint32_t handle_count;
-    struct sim_fault faults[SIM_MAX_FAULTS]; /* of the plan, with what became of them */
+    struct sim_fault faults[SIM_MAX_FAULTS]; /* the plan's faults, with their results */
     bool armed[SIM_MAX_FAULTS];              /* waits for its chance */
     uint32_t next_fault;
     uint64_t next_fault_event;
-    uint64_t
-        /* since then nothing new has happened: no end of a request, no fault, no restart */
-        calm_us;
+    /* since then nothing new has happened: no end of a request, no fault, no restart */
+    uint64_t calm_us;
     uint64_t freed_us;    /* when the latest blocks were freed */
-    uint32_t fault_count; /* that were begun */
+    uint32_t fault_count; /* faults begun */
     uint32_t costs; /* faults that may cost any request a run: not a lost Peer stream, for one */
     uint32_t reread_faults;                 /* flips, hangs, lost lanes: the first is free */
     bool message_lost, mismatched, stalled; /* on a Session, or anywhere */
@@ -409,7 +402,7 @@ struct sim {
     struct sim_totals *totals;
 };
 
-/* What became of one life. */
+/* The result of one life. */
 struct sim_result {
     enum sim_invariant broken; /* HOLDS_ALL: all is well */
     char failure[512];
@@ -418,14 +411,14 @@ struct sim_result {
     struct sim_fault faults[SIM_MAX_FAULTS];
 };
 
-/* Invariants that are not looked at, a bit each: to see what comes of it when one of them is
+/* Invariants that are not checked, a bit each: shows the consequences when one of them is
  * broken. */
 extern uint32_t sim_ignored;
 
-/* Runs the life that is planned. `trace` prints every event. */
+/* Runs the life of the plan. `trace` prints every event. */
 void sim_run(const struct sim_plan *plan, bool trace, struct sim_totals *totals,
              struct sim_result *result);
-/* Makes the plan of a life that goes wrong smaller, as long as the same invariant breaks. At most
+/* Makes the plan of a failing life smaller, as long as the same invariant breaks. Runs at most
  * `runs` lives. */
 void sim_shrink(struct sim_plan *plan, const struct sim_result *failed, uint32_t runs);
 
@@ -433,9 +426,9 @@ void sim_shrink(struct sim_plan *plan, const struct sim_result *failed, uint32_t
 /* Ends the life, unless that invariant is ignored. */
 void sim_fail(struct sim *sim, enum sim_invariant invariant, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Something new happens, or goes on until then: blocks may be taken for a while after that. */
+/* Reports a new event that lasts until `until_us`: blocks may stay taken for a while after that. */
 void sim_disturbed(struct sim *sim, uint64_t until_us);
-/* The simulation itself is wrong, or too small. */
+/* Ends the test: the simulation itself is wrong, or too small. */
 _Noreturn void sim_give_up(const char *what);
 void sim_trace(struct sim *sim, uint32_t process, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -446,10 +439,10 @@ void sim_stop(struct sim *sim, uint32_t process);
 uint64_t sim_between(struct sim *sim, enum sim_draw draw, uint64_t low,
                      uint64_t high); /* both included */
 bool sim_chance(struct sim *sim, enum sim_draw draw, uint32_t percent);
-/* To be filled by the caller; `delay_us` from now, to the process as it is now. */
+/* Adds an event after `delay_us` for the present life of the process. The caller fills it. */
 struct sim_event *sim_push(struct sim *sim, enum sim_event_kind kind, uint32_t process,
                            uint64_t delay_us);
-/* Between the two threads of a worker, in order. */
+/* The same between the two threads of a worker, in order. */
 struct sim_event *sim_push_ring(struct sim *sim, enum sim_event_kind kind, uint32_t process);
 void sim_schedule_tick(struct sim *sim, uint32_t process, uint64_t next_us);
 struct sim_event *sim_next_event(struct sim *sim); /* taken out */
@@ -457,8 +450,8 @@ void sim_put_off(struct sim *sim, struct sim_event *event, uint64_t until_us);
 uint32_t sim_open_stream(struct sim *sim, uint32_t dialer, uint32_t acceptor);
 void sim_break_stream(struct sim *sim, uint32_t stream); /* each end learns it later */
 void sim_send(struct sim *sim, uint32_t stream, uint32_t from, const struct sim_message *message);
-/* Whether its stream still brings it, and whether this end learns of its loss for the first
- * time. */
+/* Return whether the event's stream still delivers it, and whether this end learns of the stream's
+ * loss for the first time. */
 bool sim_arrives(struct sim *sim, const struct sim_event *event);
 bool sim_learns_loss(struct sim *sim, const struct sim_event *event);
 
@@ -466,11 +459,12 @@ bool sim_learns_loss(struct sim *sim, const struct sim_event *event);
 void sim_faults_begin(struct sim *sim);
 void sim_faults_due(struct sim *sim); /* after each event */
 void sim_fault_at(struct sim *sim, uint32_t index);
-/* Whether one of that kind has waited for this chance, at this process (of this pair). */
+/* Returns a fault of that kind that has waited for this chance, at this process (of this pair);
+ * NULL: none. */
 struct sim_fault *sim_fault_hits(struct sim *sim, enum sim_fault_kind kind, uint32_t process,
                                  uint32_t other);
 void sim_drained(struct sim *sim, uint32_t process);
-void sim_crash(struct sim *sim, uint32_t process, uint32_t variant); /* starts again as that */
+void sim_crash(struct sim *sim, uint32_t process, uint32_t variant); /* starts again as `variant` */
 
 /* --- sim_check.c --- */
 void sim_check_process(struct sim *sim, uint32_t process); /* after each of its events */
@@ -483,7 +477,7 @@ void sim_check_rest(struct sim *sim);
 uint32_t sim_token_id(uint64_t request, uint32_t index);
 const char *sim_name(const struct sim *sim, uint32_t process); /* "router", "p1", "d3": static */
 void sim_say_message(struct str *text, const struct sim_message *message);
-/* False: nothing to say, as of what is said when it arrives. */
+/* Return false if there is nothing to print now, for instance if the arrival prints it. */
 bool sim_say_source(const struct sim *sim, struct str *text, const struct source_action *action);
 bool sim_say_sink(const struct sim *sim, struct str *text, const struct sink_action *action);
 bool sim_say_life(struct str *text, const struct life_action *action);
@@ -492,9 +486,9 @@ bool sim_say_life(struct str *text, const struct life_action *action);
 struct sim_job *sim_job_add(struct sim *sim, struct sim_process *process, uint64_t request,
                             uint32_t attempt);
 struct sim_job *sim_job_find(struct sim_process *process, uint64_t request, uint32_t attempt);
-/* Frees its blocks; the job is unused then. */
+/* Frees its blocks. The job is unused after that. */
 void sim_job_end(struct sim *sim, struct sim_process *process, struct sim_job *job);
-/* The job that waits the longest, if there are blocks for it: they are its own then. NULL
+/* Returns the job that waits the longest if there are blocks for it, and gives them to it. NULL
  * otherwise. */
 struct sim_job *sim_reserve_next(struct sim *sim, struct sim_process *process);
 uint32_t sim_blocks_for(uint32_t tokens);

@@ -1,5 +1,5 @@
-/* For tests of TLS: CAs and certificates of a test's own, as files in a folder that goes with
- * it. */
+/* For tests of TLS: a test's own CAs and certificates, as files in a folder that is deleted at its
+ * end. */
 #ifndef BATON_TESTS_CERTIFICATE_FIXTURE_H
 #define BATON_TESTS_CERTIFICATE_FIXTURE_H
 
@@ -73,7 +73,7 @@ static inline void authority_destroy(struct authority *authority)
     X509_free(authority->cert);
 }
 
-/* A file is replaced as a whole, as whoever renews certificates does it. */
+/* Replaces a file as a whole, as tools that renew certificates do. */
 static inline void replace_file(const char *path, const void *bytes, size_t size)
 {
     char beside[600];
@@ -98,7 +98,7 @@ static inline void write_pem(const char *path, X509 *cert, EVP_PKEY *key)
     BIO_free(bio);
 }
 
-/* A new key, and a certificate for it, to the two files; either may be NULL. */
+/* Writes a new key, and a certificate for it, to the two files; either may be NULL. */
 static inline void write_leaf(const struct leaf_plan *plan, const char *cert_path,
                               const char *key_path)
 {
@@ -117,7 +117,8 @@ static inline void write_leaf(const struct leaf_plan *plan, const char *cert_pat
     EVP_PKEY_free(key);
 }
 
-/* Cleaned up at the process's end, too: an assertion that fails leaves its test in the middle. */
+/* Folders to delete at the process's end, too: a failing assertion leaves its test in the
+ * middle. */
 #define MAX_FOLDERS 64
 
 struct folder {

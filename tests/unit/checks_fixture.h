@@ -1,4 +1,4 @@
-/* constraint_checks whose messages are waited for. */
+/* Creates constraint_checks and waits for their messages. */
 #ifndef BATON_TESTS_UNIT_CHECKS_FIXTURE_H
 #define BATON_TESTS_UNIT_CHECKS_FIXTURE_H
 

@@ -1,5 +1,5 @@
-/* Tables of constraints: answers that each takes and doesn't, and those that are refused, with
- * which sentence. */
+/* Tables of constraints: accepted and refused answers of each, and refused constraints with their
+ * sentences. */
 #ifndef BATON_TESTS_UNIT_CONSTRAINT_ROWS_H
 #define BATON_TESTS_UNIT_CONSTRAINT_ROWS_H
 
@@ -66,7 +66,7 @@ static inline void check_rows(enum constraint_kind kind, const struct row *rows,
 struct refusal {
     const char *text;
     enum status status;
-    const char *part; /* of the sentence */
+    const char *part; /* a part of the sentence */
 };
 
 static inline void check_refusals(enum constraint_kind kind, const struct refusal *rows,

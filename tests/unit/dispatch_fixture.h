@@ -1,4 +1,4 @@
-/* A dispatcher whose turns the test takes, and its clients. */
+/* A dispatcher and its clients. The test takes its turns. */
 #ifndef BATON_TESTS_UNIT_DISPATCH_FIXTURE_H
 #define BATON_TESTS_UNIT_DISPATCH_FIXTURE_H
 
@@ -76,7 +76,7 @@ static inline void teardown(struct world *world)
     membership_destroy(world->membership);
 }
 
-/* The client's side of the call is over, which the next turn handles. */
+/* Ends the client's side of the call; the next turn handles it. */
 static inline void close_with(struct world *world, size_t call, enum rpc_code code)
 {
     dispatch_close(world->dispatch, world->calls[call], code);
@@ -90,10 +90,10 @@ static inline void leave(struct world *world, size_t call)
     dispatch_turn(world->dispatch);
 }
 
-/* What a client of the dispatcher sees: the end. */
+/* A client's view of its call: the end. */
 struct asker {
     enum reason reason;
-    atomic_bool ended; /* and `reason` is there: on any thread */
+    atomic_bool ended; /* `reason` is set before it; any thread */
 };
 
 static inline void on_status(void *handle, enum reason reason, const char *sentence)
@@ -127,8 +127,8 @@ static inline enum reason admit(struct world *world, size_t call)
                           &world->calls[call]);
 }
 
-/* An admitted call of the client. `source` says what is asked for beside a prompt, and (params NULL:
- * some answer) whether that is an answer. */
+/* Makes an admitted call of the client. `source` names the outputs beside a prompt, and (params
+ * NULL: some answer) whether one is an answer. */
 static inline void make_call(struct world *world, size_t call, struct call_client client,
                              struct call_source source, size_t model, uint32_t choices)
 {

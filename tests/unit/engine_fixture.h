@@ -1,4 +1,4 @@
-/* What the tests of the engine share: one opened on the shipped model in f32, with a small pool. */
+/* Shared by the tests of the engine: one opened on the shipped model in f32, with a small pool. */
 #ifndef BATON_TESTS_ENGINE_FIXTURE_H
 #define BATON_TESTS_ENGINE_FIXTURE_H
 

@@ -23,7 +23,7 @@
 #include <cmocka.h>
 
 #define SECOND_US 1000000u
-#define WAIT_MS   20000 /* for what must come */
+#define WAIT_MS   20000 /* for data that must come */
 
 static inline struct sockaddr_in socket_address(const char *address)
 {
@@ -57,7 +57,7 @@ static inline void say(int fd, const char *text)
     say_bytes(fd, text, strlen(text));
 }
 
-/* Appends what comes until `text` has come, or the connection ends: true if it came. */
+/* Appends received bytes until `text` has come or the connection ends. True: it came. */
 static inline bool hear(int fd, struct str *heard, const char *text)
 {
     struct pollfd readable = {.fd = fd, .events = POLLIN};
@@ -72,7 +72,7 @@ static inline bool hear(int fd, struct str *heard, const char *text)
     return true;
 }
 
-/* Sends, and returns all that comes until the server closes (static memory). */
+/* Sends, and returns all bytes until the server closes (static memory). */
 static inline const char *exchange_bytes(const char *address, const char *bytes, size_t count)
 {
     static struct str heard;

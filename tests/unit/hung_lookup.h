@@ -1,5 +1,5 @@
-/* getaddrinfo of a program whose name servers are silent: libcurl calls this one. Addresses are
- * found at once. HUNG_NAME waits while hung_lookup_set(true) is in force; then it is 127.0.0.1. */
+/* Replaces getaddrinfo as if name servers were silent: libcurl calls this one. Addresses are found
+ * at once. HUNG_NAME waits while hung_lookup_set(true) is in force; then it is 127.0.0.1. */
 #ifndef BATON_TESTS_UNIT_HUNG_LOOKUP_H
 #define BATON_TESTS_UNIT_HUNG_LOOKUP_H
 

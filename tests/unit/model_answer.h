@@ -1,4 +1,4 @@
-/* What the engine answers of the folder that model_mutation.h has made: one step of a short
+/* The engine's answer from the folder that model_mutation.h has made: one step of a short
  * prompt. */
 #ifndef BATON_TESTS_UNIT_MODEL_ANSWER_H
 #define BATON_TESTS_UNIT_MODEL_ANSWER_H
@@ -6,7 +6,8 @@
 #include "common/engine/engine.h"
 #include "tests/unit/model_mutation.h"
 
-/* The hash of its logits; `config` says what matters for them, sizes are set here. */
+/* Returns the hash of the step's logits. `config` has the settings that affect them; sizes are set
+ * here. */
 static inline uint64_t model_answer(struct engine_config config)
 {
     static const uint32_t tokens[] = {5, 99, 380, 7}, blocks[] = {0};

@@ -1,5 +1,5 @@
-/* Model folders that are wrong: what, of which golden model, how, and the essential part of the
- * sentence that it must get. */
+/* Malformed model folders: a name, the golden model, the error in it, and the essential part of the
+ * expected sentence. */
 #ifndef BATON_TESTS_UNIT_MODEL_MALFORMED_CASES_H
 #define BATON_TESTS_UNIT_MODEL_MALFORMED_CASES_H
 

@@ -1,5 +1,5 @@
-/* A copy of a golden model's folder with one thing wrong in it. For tests: whatever fails fails the
- * running cmocka test. */
+/* A copy of a golden model's folder with one error in it. For tests: any failure fails the running
+ * cmocka test. */
 #ifndef BATON_TESTS_UNIT_MODEL_MUTATION_H
 #define BATON_TESTS_UNIT_MODEL_MUTATION_H
 
@@ -19,13 +19,13 @@
 enum mutation_kind {
     KEEP,   /* nothing is wrong */
     SWAP,   /* the first `from` in the file becomes `to` */
-    HEADER, /* the same in a safetensors header, whose length stays right */
+    HEADER, /* the same in a safetensors header; its length stays right */
     WHOLE,  /* the file is `to` */
     LENGTH, /* the header's length, the first 8 bytes, becomes `number` */
-    /* only the first `number` bytes stay; or without so many of the last, where it is below 0 */
+    /* only the first `number` bytes stay; below 0: the last -`number` bytes are cut off */
     CUT,
     GROW,   /* `number` bytes more, all zero */
-    FLIP,   /* byte `number` is another one */
+    FLIP,   /* byte `number` changes */
     NEST,   /* the file is `number` opening brackets */
     BLANKS, /* the file is `number` blanks */
     REMOVE,

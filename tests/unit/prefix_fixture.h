@@ -1,5 +1,5 @@
-/* What the tests of the prefix cache share: small blocks, and prompts' roots of which no two may
- * share. */
+/* Shared by the tests of the prefix cache: small blocks, and prompts' roots that must never share
+ * blocks. */
 #ifndef BATON_TESTS_PREFIX_FIXTURE_H
 #define BATON_TESTS_PREFIX_FIXTURE_H
 

@@ -1,5 +1,5 @@
-/* For test_router*: a real client. What it is sent comes as events in a ring, and is checked as it
- * is taken: deltas in order, then Finished, Usage, Timing, one status, nothing after it. */
+/* For test_router*: a real client. Received messages come as events in a ring, and are checked when
+ * they are taken: deltas in order, then Finished, Usage, Timing, one status, nothing after it. */
 #ifndef BATON_TESTS_ROUTER_CLIENT_H
 #define BATON_TESTS_ROUTER_CLIENT_H
 
@@ -11,11 +11,12 @@
 struct client {
     struct rpc_call *call;
     struct ring *events; /* struct client_event */
-    /* What came so far. */
+    /* Received so far: */
     uint32_t ids[CLIENT_IDS]; /* the newest */
     uint32_t id_count, hash_count, deltas, finished, usages, timings;
     uint32_t logprobs_count, scores, prompts;
-    uint32_t tokens_of[16]; /* of choices but the first; all that is above is of that one */
+    /* counts of the other choices; all fields above are the first choice's */
+    uint32_t tokens_of[16];
     uint32_t finished_of[16];
     char text[4096];
     Baton__V1__FinishReason reason;
@@ -33,7 +34,7 @@ struct client_event {
     enum rpc_code code;
     char why[64], sentence[600];
     size_t size;
-    uint8_t bytes[]; /* of a message */
+    uint8_t bytes[]; /* a message's bytes */
 };
 
 static inline void client_on_message(struct rpc_call *call, struct rpc_bytes bytes)
@@ -62,7 +63,7 @@ static inline void client_on_closed(struct rpc_call *call, const struct rpc_end 
 static const struct rpc_handlers client_handlers = {.message = client_on_message,
                                                     .closed = client_on_closed};
 
-/* What a request says; fields left 0 take the defaults below. */
+/* The fields of a request; those left 0 take the defaults below. */
 struct ask {
     uint32_t prompt_tokens; /* 8 */
     uint32_t max_tokens;    /* 4 */
@@ -133,7 +134,7 @@ static inline void client_start_at(struct rpc_channel *channel, struct client *c
     client_send(client->call, ask);
 }
 
-/* As fake_logprobs made them. */
+/* Checks logprobs that fake_logprobs made. */
 static inline void client_check_logprobs(const Baton__V1__Logprobs *logprobs, uint32_t number)
 {
     assert_true(logprobs->drawn == -(float)number / 8);
@@ -143,7 +144,7 @@ static inline void client_check_logprobs(const Baton__V1__Logprobs *logprobs, ui
     assert_true(logprobs->top[0] == 0 && logprobs->top[1] == logprobs->drawn);
 }
 
-/* Prompt, its logprobs in order, and nothing of the answer before. */
+/* Checks the prompt and its logprobs in order; nothing of the answer may come before them. */
 static inline void client_take_prompt(struct client *client,
                                       const Baton__V1__GenerateResponse *response)
 {
@@ -159,7 +160,7 @@ static inline void client_take_prompt(struct client *client,
         client_check_logprobs(response->prompt_logprobs->logprobs[i], ++client->scores);
 }
 
-/* Of another choice than the first: tokens in order. */
+/* Checks another choice than the first: tokens in order. */
 static inline void client_take_other(struct client *client, const Baton__V1__Delta *delta)
 {
     assert_true(delta->choice < 16);
@@ -267,7 +268,7 @@ static inline void client_wait_tokens(struct client *client, uint32_t count)
                  client->id_count);
 }
 
-/* To the end, which must be this one; why NULL: for whatever reason. */
+/* Reads to the end, which must be this one; why NULL: any reason. */
 static inline void client_wait_end(struct client *client, enum rpc_code code, const char *why)
 {
     while (!client->closed)
@@ -279,7 +280,7 @@ static inline void client_wait_end(struct client *client, enum rpc_code code, co
 
 static inline void client_stop(struct client *client)
 {
-    rpc_call_cancel(client->call); /* nothing, if it has ended */
+    rpc_call_cancel(client->call); /* does nothing after its end */
     while (!client->closed)
         client_step(client);
     rpc_call_unref(client->call);

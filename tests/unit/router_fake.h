@@ -1,4 +1,4 @@
-/* For test_router*: a worker that does what the test says. What it is told comes as events in a
+/* For test_router*: a worker that the test controls. Its received messages come as events in a
  * ring, in order; nothing waits by the clock. */
 #ifndef BATON_TESTS_ROUTER_FAKE_H
 #define BATON_TESTS_ROUTER_FAKE_H
@@ -171,7 +171,7 @@ static inline void fake_register(struct fake *fake)
     assert_int_equal(registrar_start(&config, &fake->registrar, &err), STATUS_OK);
 }
 
-/* The next thing it was told; fails the test if it is another one. */
+/* Returns the next received message; fails the test if it is of another kind. */
 static inline struct seen fake_expect(struct fake *fake, enum seen_kind kind)
 {
     struct seen *seen = ring_wait(fake->seen, WORLD_LIMIT_US);
@@ -233,7 +233,7 @@ static inline void fake_start_as(struct fake *fake, const struct fake_plan *plan
     registrar_session_up(fake->registrar, true);
 }
 
-/* As a killed process: its listener and its streams are gone at once. */
+/* Ends like a killed process: its listener and its streams are gone at once. */
 static inline void fake_die(struct fake *fake)
 {
     registrar_stop(fake->registrar);

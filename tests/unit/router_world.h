@@ -9,7 +9,7 @@
 
 struct world {
     struct router *router;
-    struct rpc_runtime *runtime; /* of the fakes and the client */
+    struct rpc_runtime *runtime; /* for the fakes and the client */
     struct rpc_channel *channel;
 };
 
@@ -32,7 +32,7 @@ static inline void world_start(struct world *world, const struct router_config *
                      STATUS_OK);
 }
 
-/* Workers and clients were stopped before. */
+/* Stop workers and clients before. */
 static inline void world_stop(struct world *world)
 {
     if (world->router)
@@ -54,7 +54,7 @@ static inline void fake_start(struct world *world, struct fake *fake, const char
     fake_start_with(world, fake, (struct fake_plan){.name = name, .role = role});
 }
 
-/* GET of the router's HTTP server of figures. */
+/* Sends a GET to the router's metrics server. */
 static inline enum status world_get(const struct world *world, const char *path, struct str *body)
 {
     struct error err;
@@ -68,8 +68,8 @@ static inline void client_start(struct world *world, struct client *client, cons
     client_start_at(world->channel, client, "/baton.v1.Baton/Generate", ask);
 }
 
-/* A worker asks to be taken in, by a version of the protocol that is `newer` than ours; what it is
- * told comes to `client`. */
+/* Registers a worker with a version of the protocol that is `newer` than ours. The answer comes to
+ * `client`. */
 static inline void register_start(struct world *world, struct client *client,
                                   const struct worker_info *info, uint32_t newer)
 {
@@ -113,7 +113,7 @@ static inline void cluster_stop(struct cluster *c)
     world_stop(&c->world);
 }
 
-/* Up to the moment when the decode worker has its command. */
+/* Runs up to the moment when the decode worker has its command. */
 static inline void cluster_to_decode(struct cluster *c, const struct ask *ask, struct seen *prefill,
                                      struct seen *decode)
 {
@@ -123,7 +123,7 @@ static inline void cluster_to_decode(struct cluster *c, const struct ask *ask, s
     *decode = fake_expect(&c->decode, SEEN_DECODE);
 }
 
-/* The decode worker has said the end, and needn't be told. */
+/* The decode worker has reported the end, so it needs no message about it. */
 static inline void cluster_finished(struct cluster *c, const struct seen *job)
 {
     struct seen p = fake_expect(&c->prefill, SEEN_RELEASE);

@@ -21,7 +21,7 @@ struct probe {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     size_t opened, messages, half_closed, closed;
-    struct rpc_call *call; /* of the last open, with a reference */
+    struct rpc_call *call; /* from the last open, with a reference */
     char last[256];        /* last message, NUL-terminated, cut */
     size_t last_size;
     struct rpc_end end; /* its strings are below */
@@ -99,7 +99,7 @@ static inline void probe_wait(struct probe *probe, const size_t *counter, size_t
         fail_msg("waited for %zu, saw %zu", wanted, seen);
 }
 
-/* --- a client whose call's context is a probe --- */
+/* --- a client; the context of its call is a probe --- */
 static inline void probe_on_message(struct rpc_call *call, struct rpc_bytes bytes)
 {
     probe_message(rpc_call_context(call), bytes);

@@ -9,7 +9,7 @@
 
 /* --- the test service --- */
 
-static struct probe server_probe; /* of all server calls of one test */
+static struct probe server_probe; /* counts all server calls of one test */
 
 static void on_open(struct rpc_call *call, void *service)
 {
@@ -73,7 +73,7 @@ static void on_fail(struct rpc_call *call, struct rpc_bytes bytes)
     rpc_call_finish(call, RPC_FAILED_PRECONDITION, "wrong_layout", "layouts differ: \xc3\xbc % \"");
 }
 
-/* As a proxy that can't reach the one behind it, with or without headers before it. */
+/* Answers like a proxy that can't reach its server, with or without headers before. */
 static void on_proxy(struct rpc_call *call, struct rpc_bytes bytes)
 {
     if (bytes.size == 1)

@@ -1,5 +1,5 @@
-/* What the tests of safetensors share: a folder in /tmp, files written into it from a header and
- * counted bytes, and the sentence that a folder is refused with. */
+/* Shared by the tests of safetensors: a folder in /tmp, files written into it from a header and
+ * counted bytes, and the sentence that refuses a folder. */
 #ifndef BATON_TESTS_SAFETENSORS_FIXTURE_H
 #define BATON_TESTS_SAFETENSORS_FIXTURE_H
 
@@ -34,7 +34,7 @@ static inline void write_bytes(const char *name, const void *bytes, size_t count
     assert_int_equal(fclose(file), 0);
 }
 
-/* A file with this header and `data_bytes` of data: byte i is i. */
+/* Writes a file with this header and `data_bytes` of data: byte i is i. */
 static inline size_t make_file(const char *header, size_t data_bytes, unsigned char file[4096])
 {
     uint64_t length = strlen(header);

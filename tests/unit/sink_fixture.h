@@ -25,7 +25,7 @@ struct fixture {
     struct sink_actions out;
     uint64_t now_us;
     struct str text;
-    uint64_t cookie; /* of the latest READ or VERIFY */
+    uint64_t cookie; /* from the latest READ or VERIFY */
 };
 
 static inline int setup(void **state)
@@ -99,7 +99,7 @@ static inline void decode(struct fixture *f, uint64_t request, uint32_t attempt,
     sink_on_decode(f->table, f->now_us, &command, &f->out);
 }
 
-/* With the bytes of the first `held` blocks in them. */
+/* The first `held` blocks have their bytes already. */
 static inline void reserved_with(struct fixture *f, uint64_t request, uint32_t attempt,
                                  uint32_t held)
 {

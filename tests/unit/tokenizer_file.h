@@ -1,5 +1,5 @@
-/* Makes small tokenizer.json files for tests: 256 byte tokens (id = byte) and what a case adds to
- * them. */
+/* Makes small tokenizer.json files for tests: 256 byte tokens (id = byte) and the case's
+ * additions. */
 #ifndef BATON_TESTS_TOKENIZER_FILE_H
 #define BATON_TESTS_TOKENIZER_FILE_H
 
@@ -25,7 +25,7 @@ struct tokenizer_file {
     const char *merges;
 };
 
-/* The byte as byte-level BPE spells it. */
+/* Writes the byte as byte-level BPE spells it. */
 static inline uint32_t tokenizer_file_spelling(unsigned byte)
 {
     if ((byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD))

@@ -1,7 +1,8 @@
-/* What the transport's tests share: a reader in the test and an owner of a pool, which is a second
- * transport of the process (local) or a second process (remote): the test's own program, started
- * again as `test_x --owner LANE`, which serves its pool until its standard input ends. Bytes of an
- * owner's pool follow from their offset, so that both sides know them. */
+/* Shared by the transport's tests: a reader in the test and an owner of a pool. The owner is a
+ * second transport of the process (local) or a second process (remote). The second process is the
+ * test's own program, started again as `test_x --owner LANE`; it serves its pool until its standard
+ * input ends. The offset of a byte in an owner's pool decides its value, so that both sides know
+ * it. */
 #ifndef BATON_TESTS_TRANSPORT_FIXTURE_H
 #define BATON_TESTS_TRANSPORT_FIXTURE_H
 
@@ -24,7 +25,7 @@
 
 #define POOL_BYTES  ((size_t)24 << 20)
 #define MAX_READS   16
-#define FILL        0xee     /* of the reader's pool before a read */
+#define FILL        0xee     /* each byte of the reader's pool before a read */
 #define PATIENCE_US 20000000 /* a wait that takes longer has failed */
 
 struct variant {
@@ -151,7 +152,7 @@ static inline struct child start_child(const char *mode, const char *lane)
     return (struct child){.pid = pid, .to = in[1], .from = out[0]};
 }
 
-/* Ends it by end of input: it must exit with 0, which is also what the leak checker says. */
+/* Ends it by end of input. It must exit with 0, so the leak checker found nothing. */
 static inline void stop_child(struct child *child)
 {
     close(child->to);
@@ -201,8 +202,8 @@ static inline bool hold_descriptors(void)
     return pid > 0;
 }
 
-/* `test_x --owner LANE`. Writes the address's length and bytes, then serves. For a byte of input it
- * has a child that holds its descriptors, and says so with a byte. */
+/* Runs `test_x --owner LANE`. Writes the address's length and bytes, then serves. For a byte of
+ * input it starts a child that holds its descriptors, and answers with a byte. */
 static inline int owner_main(const char *lane)
 {
     struct kv_transport *transport = open_transport(KV_TRANSPORT_REMOTE, lane_by_name(lane));

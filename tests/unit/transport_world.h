@@ -1,5 +1,5 @@
-/* What the tests of the KV lane's two ends share: an owner and a reader of one process over tcp,
- * paired, and the bytes of somebody else who comes to the owner's port. */
+/* Shared by the tests of the KV lane's two ends: an owner and a reader of one process over tcp,
+ * paired, and the bytes of a stranger at the owner's port. */
 #ifndef BATON_TESTS_TRANSPORT_WORLD_H
 #define BATON_TESTS_TRANSPORT_WORLD_H
 
@@ -16,7 +16,7 @@
 struct world {
     struct kv_transport *owner, *reader;
     struct kv_peer *peer;
-    struct kv_address address; /* of the owner, with an admission of its own */
+    struct kv_address address; /* the owner's, with an admission of its own */
     uint8_t bytes[KV_TRANSPORT_MAX_ADDRESS_BYTES];
 };
 
@@ -37,7 +37,7 @@ static inline struct kv_transport *open_at(const char *listen, uint32_t max_conn
     return transport;
 }
 
-/* Another address of the owner, good for one more reader. */
+/* Returns another address of the owner, valid for one more reader. */
 static inline void admit_to(struct world *w)
 {
     struct kv_admission admission = admit(w->owner);

@@ -1,6 +1,7 @@
-/* A client of completions over HTTP/1.1 on one thread: requests at a rate (Poisson, open loop: a
- * late one counts from when it was due), or as fast as the connections let (closed loop).
- * Connections are kept. It trusts the server to speak HTTP, and reads both ways of framing. */
+/* A client of completions over HTTP/1.1 on one thread. Sends requests at a rate (Poisson, open
+ * loop: a late one counts from the time when it was due), or as fast as the connections allow
+ * (closed loop). Connections are kept. It trusts the server to speak HTTP, and reads both ways of
+ * framing. */
 #ifndef BATON_TESTS_BENCH_CLIENT_H
 #define BATON_TESTS_BENCH_CLIENT_H
 
@@ -17,8 +18,8 @@ struct client_run {
     uint32_t connections; /* at most */
     uint32_t tokens;      /* max_tokens of each */
     bool stream;
-    uint32_t seed; /* of when they are due */
-    pid_t router;  /* whose CPU time is told; 0: nobody's */
+    uint32_t seed; /* for the times at which requests are due */
+    pid_t router;  /* the process to measure CPU time of; 0: none */
 };
 
 /* Microseconds, in the order in which they came. */
@@ -30,10 +31,10 @@ struct client_times {
 struct client_result {
     uint64_t answers, failures, bytes, tokens;
     double seconds, router_cpu_us;
-    struct client_times whole;  /* from when it was due until its last byte */
-    struct client_times first;  /* likewise its first token (of a stream) */
-    struct client_times behind; /* a stream's first token, behind the worker's sending it */
-    struct client_times later;  /* likewise its later tokens */
+    struct client_times whole;  /* from the due time until the last byte */
+    struct client_times first;  /* from the due time until a stream's first token */
+    struct client_times behind; /* delay of a stream's first token after the worker sent it */
+    struct client_times later;  /* the same for its later tokens */
 };
 
 /* False: no connection. */
@@ -43,8 +44,8 @@ void client_result_free(struct client_result *result);
 
 /* A connection to "127.0.0.1:PORT" that blocks and has TCP_NODELAY; -1: none. */
 int client_connect(const char *address);
-/* Likewise, of one who reads slowly: little waits unread on this side, and little with the server's
- * system, so that the rest is the server's to keep. */
+/* The same for a slow reader: little waits unread on this side, and little in the server's kernel,
+ * so that the server has to keep the rest. */
 int client_connect_narrow(const char *address);
 
 #endif

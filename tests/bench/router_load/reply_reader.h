@@ -1,5 +1,5 @@
-/* Reads one reply of HTTP/1.1 at a time as it comes, of a server that is trusted: its status, where
- * it ends, and how many events with an object a stream had so far. */
+/* Reads one reply of HTTP/1.1 at a time from a trusted server, as bytes come: its status, its end,
+ * and the number of a stream's events with an object so far. */
 #ifndef BATON_TESTS_BENCH_REPLY_READER_H
 #define BATON_TESTS_BENCH_REPLY_READER_H
 
@@ -23,12 +23,12 @@ struct reply_reader {
     uint64_t left; /* bytes of the body or the chunk */
     int status;
     uint32_t events;
-    char start[7]; /* of a stream's line */
+    char start[7]; /* the first bytes of a stream's line */
     size_t column;
 };
 
 void reply_reader_init(struct reply_reader *reader);
-/* Takes bytes until the reply is over; how many it took. */
+/* Takes bytes until the reply is over. Returns how many it took. */
 size_t reply_reader_take(struct reply_reader *reader, const char *bytes, size_t count);
 
 #endif

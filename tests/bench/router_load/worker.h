@@ -1,6 +1,6 @@
-/* Workers without a model, in threads of this process, as fast as can be: what they are asked they
- * answer at once, or token after token with a step in between. For routers to be measured in front
- * of. They trust their router, and end with the process. */
+/* Workers without a model, in threads of this process, as fast as possible. They answer at once, or
+ * token after token with a step in between. They serve to measure routers. They trust their router,
+ * and end with the process. */
 #ifndef BATON_TESTS_BENCH_WORKER_H
 #define BATON_TESTS_BENCH_WORKER_H
 
@@ -9,25 +9,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* From one step of all workers to the next, in which each answer under way gets a token; 0: answers
- * go out whole. */
+/* Sets the time between two steps of all workers. In a step each running answer gets a token. 0:
+ * answers are sent whole. */
 void worker_set_step(uint64_t step_us);
 uint64_t worker_step_us(void);
-/* The next end of a step after `now_ns`. */
+/* Returns the end of the next step after `now_ns`. */
 uint64_t worker_next_step_ns(uint64_t now_ns);
 
-/* One that speaks OpenAI's completions over HTTP/1.1. `quiet`: leaves no stamps, and answers whole:
- * a prefill worker beside a decode worker. Its address. */
+/* Starts a worker that speaks OpenAI's completions over HTTP/1.1, and returns its address. `quiet`:
+ * it leaves no stamps and sends answers whole, like a prefill worker beside a decode worker. */
 const char *http_worker_start(bool quiet);
 
 struct baton_worker_config {
     const char *router; /* host:port where workers register */
     const char *model;
-    uint32_t vocab, token, context; /* `token` is what it answers */
-    bool prefill;                   /* and a second one, of prompts */
+    uint32_t vocab, token, context; /* `token` is the id of each answered token */
+    bool prefill;                   /* start a prefill worker, too */
 };
-/* One that speaks Baton's protocol between router and workers: a decode worker, and a prefill
- * worker. */
+/* Starts a decode worker that speaks Baton's protocol between router and workers and, if `prefill`,
+ * a prefill worker. */
 enum status baton_worker_start(const struct baton_worker_config *config,
                                struct error *err) WARN_UNUSED;
 

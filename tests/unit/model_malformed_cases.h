@@ -277,7 +277,7 @@ static const struct malformed {
     {"a byte too many",
      "llama",
      {{.kind = GROW, .file = WEIGHTS, .number = 1}},
-     "1 bytes behind the last tensor, which ends at byte 886528 of the data"},
+     "1 bytes after the last tensor, which ends at byte 886528 of the data"},
     {"a header of 2^63 - 1 bytes",
      "llama",
      {{.kind = LENGTH, .file = WEIGHTS, .number = INT64_MAX}},

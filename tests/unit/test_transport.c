@@ -41,6 +41,9 @@ static void expect_pattern(const struct fixture *f, struct kv_read_run run)
 static void expect_untouched(const struct fixture *f)
 {
     const uint8_t *bytes = pool(f);
+    /* At once: the owner drops a reader that lets it wait for 3 s. */
+    if (bytes[0] == FILL && !memcmp(bytes, bytes + 1, POOL_BYTES - 1))
+        return;
     for (size_t i = 0; i < POOL_BYTES; i++)
         if (bytes[i] != FILL)
             fail_msg("byte %zu was written though no run covers it", i);

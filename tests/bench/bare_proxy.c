@@ -1,12 +1,12 @@
-/* A proxy that does nothing: it takes connections, opens one to the worker for each, and hands
- * bytes on both ways without looking at them. What it adds is what two more hops cost on a machine,
+/* A proxy that does nothing: it takes connections, opens one to the worker for each, and passes
+ * bytes on both ways without looking at them. Its delay is the cost of two more hops on a machine,
  * whatever a router does in between. Its address goes to standard output; it trusts both ends, and
  * ends by a signal.
  *
  *     bare_proxy WORKER_PORT [THREADS [POLL_US]]
  *
- * With two threads one hears the clients and the other the worker, as in the router. POLL_US: it
- * polls for so long after each message before it sleeps. */
+ * With two threads one reads from the clients and the other from the worker, as in the router.
+ * POLL_US: it polls for so long after each message before it sleeps. */
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 
@@ -67,7 +67,7 @@ static void accept_one(struct proxy *proxy)
         hear(pair->ends[i].loop, pair->ends[i].fd, &pair->ends[i]);
 }
 
-/* What ends is passed on as an end, and heard no more. */
+/* Passes an end on, and stops reading from that side. */
 static void finish(struct end *end)
 {
     struct pair *pair = end->pair;

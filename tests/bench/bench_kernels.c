@@ -60,7 +60,7 @@ struct layers {
     double kind_512[KINDS][MAX_ROUNDS];
     struct call {
         double rate, issue_rate; /* GFLOP/s; the lower one of before and after */
-    } calls[COUNTS][MAX_CALLS];  /* of 128 rows and more */
+    } calls[COUNTS][MAX_CALLS];  /* calls with 128 rows and more */
     uint32_t call_count[COUNTS];
     double read_of_weights[MAX_ROUNDS]; /* GB/s at one row */
     double peak[MAX_ROUNDS], read_limit[MAX_ROUNDS];
@@ -78,7 +78,7 @@ struct bench {
         struct {
             double prefill[MAX_ROUNDS];     /* GFLOP/s */
             double decode_read[MAX_ROUNDS]; /* GB/s of keys and values */
-            double decode_us[MAX_ROUNDS];   /* of all layers of the model, a token */
+            double decode_us[MAX_ROUNDS];   /* all layers of the model, for one token */
         } attention;
     } pools[KV_KINDS];
 };
@@ -104,7 +104,7 @@ static double issue_rate(void)
     return ISSUE_LOOPS * 30.0 / (double)(ran_ns() - begin + 1);
 }
 
-#define WHOLE_SHARE 0.93 /* of the best rate that was seen */
+#define WHOLE_SHARE 0.93 /* share of the best rate seen */
 
 static void must(enum status status, const char *what)
 {

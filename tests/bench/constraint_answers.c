@@ -16,7 +16,7 @@ struct answer {
     bool drawn;          /* and is still to be taken */
     struct constraint_mask *mask, spare;
     struct walker_task task;
-    uint32_t walk; /* of the walker's, which has it: its number */
+    uint32_t walk; /* number of its walk while the walker has it */
     bool halted,
         through; /* its task was taken back while tokens are drawn; its walk is at its end */
     bool over;
@@ -233,7 +233,7 @@ void answers_close(struct answers *answers)
     for (size_t i = 0; i < answers->width; i++) {
         struct answer *answer = &answers->all[i];
         if (answer->mask) {
-            answer->mask->maker = NULL; /* nobody goes on with it */
+            answer->mask->maker = NULL; /* no thread continues it */
             let_go(answer);
         }
         constraint_walk_destroy(answer->task.walk);

@@ -1,23 +1,23 @@
-/* What constraints cost whole steps: as many answers as a step has, each under a constraint of its
- * own out of a file of schemas and the adversarial ones (tests/constrain/adversarial.h), are drawn
- * side by side, and what a step is held up by is timed: taking the tokens drawn before, finding the
- * sets of allowed tokens, and those walks that it does itself; what it leaves to the walker goes on
- * meanwhile. An answer that ends makes room for the next; once there is no next one the run is
- * over, so that every step has as many answers under way. Those of them whose sets aren't there sit
- * the step out. One that all sit out is none: what it takes is the next one's. And what the
- * costliest constraints take to compile.
+/* Times the cost of constraints for whole steps. Draws as many answers side by side as a step has,
+ * each under a constraint of its own from a file of schemas and the adversarial ones
+ * (tests/constrain/adversarial.h). The time of a step is: advancing by the tokens drawn before,
+ * finding the sets of allowed tokens, and the walks that the step does itself. The walker does the
+ * other walks meanwhile. The next answer takes the place of an answer that ends. Without a next one
+ * the run is over, so that every step has as many running answers. Answers without a ready set sit
+ * the step out. A step that all sit out doesn't count: its time is added to the next one. Also
+ * times the compilation of the most expensive constraints.
  *
  *     constraint_masks TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT [MIB [ROUNDS [WIDTH]]]]]]
  *
- * VOCABULARY: ids; more than the tokenizer has are made up of two of its tokens each (default
- * 131072). SEEDS: answers under each constraint (default 4). KEPT: sets that are kept for each
- * constraint (default: as a worker keeps; 0: each is worked out). MIB: of memory that are read
- * behind each step, as a model's weights are: that is all the time that the walker has (while
- * tokens are drawn it is halted, and what it is through with is taken), and it leaves a core's own
- * caches cold, if they are smaller (default 32; how long it took is printed). ROUNDS: all answers
- * are generated so often (default 1), every round in the same steps with the same tokens
- * (walk_order.h), and the least of each step over the rounds is printed beside all of them. WIDTH:
- * only steps of so many answers (default: 1, 16 and 64). Nothing is left out. */
+ * VOCABULARY: number of ids; ids beyond the tokenizer's are made up of two of its tokens each
+ * (default 131072). SEEDS: answers under each constraint (default 4). KEPT: sets kept for each
+ * constraint (default: as in a worker; 0: each set is computed again). MIB: memory read after each
+ * step, like a model's weights. The walker has only this time: while tokens are drawn it is halted,
+ * and its finished sets are taken. The reads also leave a core's own caches cold, if they are
+ * smaller (default 32; their time is printed). ROUNDS: generates all answers so often (default 1),
+ * every round in the same steps with the same tokens (walk_order.h), and prints the least time of
+ * each step over the rounds beside all of them. WIDTH: only steps of so many answers (default: 1,
+ * 16 and 64). No step is left out. */
 #include "common/language/constrain/compiling.h"
 #include "tests/bench/constraint_answers.h"
 #include "tests/bench/times.h"
@@ -126,7 +126,7 @@ static void read_weights(struct bench *bench)
 
 struct tally {
     uint64_t steps, drawn;  /* steps that had a token, and tokens */
-    uint64_t hash;          /* of the last token of each answer behind each step */
+    uint64_t hash;          /* hash of each answer's last token after each step */
     uint64_t sat_out;       /* times that an answer sat one out, or all of them */
     double cpu_us, wall_us; /* since the last step that had a token */
     double others_us;       /* CPU of the other threads: the walker */

@@ -1,7 +1,7 @@
-/* What the HTTP server costs: small replies a second, a streamed piece's CPU time and latency, and
- * thousands of clients that are idle or slow, with what they cost the others. Client and server are
- * threads of this process; those that are idle or slow are held by another. Beside it stands what
- * the machine does without HTTP: the same bytes to and fro between two epoll loops.
+/* Times the HTTP server: small replies a second, a streamed piece's CPU time and latency, and
+ * thousands of idle or slow clients, with their cost for the others. Client and server are threads
+ * of this process; another process holds the idle and slow clients. For comparison, two epoll loops
+ * move the same bytes to and fro without HTTP.
  *
  *     http_load [SERVER_THREADS [CLIENT_THREADS [IDLE [SLOW]]]] */
 #include "common/base/clock.h"
@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 enum {
-    CONNECTIONS = 32, /* of one client thread */
+    CONNECTIONS = 32, /* per client thread */
     SECONDS = 3,
     STREAMS = 200,
     PIECES = 200,
@@ -317,7 +317,7 @@ static void wait_connections(struct http_server *server, uint64_t count)
     while (figures.connections < count);
 }
 
-/* What another process is told to do, which has its own limit of open files. */
+/* An order to another process, which has its own limit of open files. */
 struct order {
     char address[64], text[128];
     int count;

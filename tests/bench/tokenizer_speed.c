@@ -1,6 +1,6 @@
-/* Encodes a text as often as it is told to, so that whoever compares it with another tokenizer can
- * take turns: for each line on standard input one encoding of the file TEXT with TOKENIZER, whose
- * CPU time (us) and count of ids are one line on standard output. tokenizer_speed.py drives it. */
+/* Encodes a text on demand, so that a comparison with another tokenizer can take turns. For each
+ * line on standard input it encodes the file TEXT with TOKENIZER once, and prints the CPU time (us)
+ * and the count of ids as one line. tokenizer_speed.py drives it. */
 #include "common/base/str.h"
 #include "common/language/text/tokenizer.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Of this thread alone, so that other programs on the machine count for less. */
+/* The CPU time of this thread alone, so that other programs on the machine matter less. */
 static uint64_t thread_cpu_us(void)
 {
     struct timespec now;

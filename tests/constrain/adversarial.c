@@ -60,8 +60,8 @@ static const struct shape to_compile[] = {
      ",", 900, "},\"$defs\":{\"a\":{\"type\":\"object\"}}}"},
 };
 
-/* What a class of characters, a counted run or many words at once leave to be walked: no set of
- * plain tokens is ready for them. */
+/* Long walks, by a class of characters, a counted run or many words at once: no set of plain tokens
+ * is ready for them. */
 static const struct shape to_mask[] = {
     {"any text", CONSTRAINT_REGEX, "", ".*", "", 1, ""},
     {"letters only", CONSTRAINT_REGEX, "", "[a-z ]*", "", 1, ""},

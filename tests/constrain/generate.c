@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define TEMPERATURE      1.5
-#define CANDIDATES       256 /* allowed tokens whose logits are looked at, drawn at random */
+#define CANDIDATES       256 /* allowed tokens considered for a draw, chosen at random */
 #define CLOSING_LOGIT    2.0
 #define IMPATIENCE_STEPS 24 /* so many tokens make closing one more logit likely */
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TRIES 100 /* of each cell of a covering array */
+#define TRIES 100 /* tries for each cell of a covering array */
 
 struct value {
     const char *name;

@@ -18,9 +18,9 @@
  * first. */
 #define MODEL "tests/golden/models/llama-scan"
 
-enum { BLOCK = SIDE_BLOCK_TOKENS, INTRUDERS = 3 /* that preempt */, HELD_BLOCKS = 256 };
+enum { BLOCK = SIDE_BLOCK_TOKENS, INTRUDERS = 3 /* sequences that preempt */, HELD_BLOCKS = 256 };
 
-/* Who asks, by the number of its key. */
+/* Numbers of keys by kind of sequence. */
 enum { KEY_WARM = 1000, KEY_GUARD = 2000, KEY_INTRUDER = 2001 };
 
 /* The guard and the intruders. */
@@ -35,7 +35,7 @@ struct run {
     struct answer *answers;
     uint32_t cached_tokens[2][REQUESTS]; /* as told: at the source, at the target */
     uint32_t most;                       /* answers of one step */
-    uint32_t ended;                      /* of those that are being served */
+    uint32_t ended;                      /* ended sequences of the served ones */
     enum guests guests;
     uint32_t intruders_in, guests_out;
 };
@@ -125,8 +125,9 @@ static void intruder_comes(struct run *run, uint32_t number, uint32_t blocks)
     side_add(&run->target, &spec);
 }
 
-/* The guard makes itself the one that nobody may preempt; the intruders need half of what the batch
- * has, too. One alone could be longer than the context. */
+/* The guard comes first, so that it is the sequence that must not be preempted. The intruders need
+ * half of the batch's blocks, too. There are several, as one alone could be longer than the
+ * context. */
 static void guests_come(struct run *run)
 {
     struct side *side = &run->target;
@@ -146,8 +147,8 @@ static void remove_guest(struct run *run, uint64_t key)
     step_loop_remove(run->target.loop, (struct sequence_key){key, 1});
 }
 
-/* What was the victims' is the intruders': it may be written from now on. When all are in, they
- * go. */
+/* The victims' blocks are the intruders' now and may be written. When all intruders are in, they
+ * leave. */
 static void intruder_is_in(struct run *run, const struct step_event *reserved)
 {
     for (uint32_t i = 0; i < reserved->block_count; i++)
@@ -197,7 +198,7 @@ static bool is_time(const struct run *run, uint32_t of_batch)
     return of_batch == run->batch && run->answers[0].count >= ANSWER / 2;
 }
 
-/* Of the target, while answers are written. */
+/* Takes an event of the target while answers are written. */
 static void take(struct run *run, struct step_event *event)
 {
     uint64_t key = event->key.request;

@@ -96,7 +96,7 @@ static void test_too_many_at_once_give_the_bytes_that_they_give_alone(void **sta
     (void)state;
     static struct answer alone[REQUESTS], together[REQUESTS];
     struct side side;
-    open_side(&side, CONTEXT_BLOCKS, 0); /* what one needs, and no block more */
+    open_side(&side, CONTEXT_BLOCKS, 0); /* exactly the blocks that one request needs */
     for (uint32_t key = 0; key < REQUESTS; key++) {
         add(&side, key);
         collect(&side, 1, alone);

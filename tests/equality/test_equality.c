@@ -121,8 +121,7 @@ static void test_a_bit_that_flips_shows(void **state)
     }
 }
 
-/* What is swapped out is half a prompt; what is dropped, too.
- * Every three values of three of the four axes meet. */
+/* Half a prompt is swapped out, or dropped. Every three values of three of the four axes meet. */
 static void test_preempted_in_the_middle_of_a_prompt(void **state)
 {
     (void)state;

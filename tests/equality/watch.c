@@ -11,7 +11,7 @@ enum { HELD_JOBS = 3 /* every so many */ };
 
 static struct watch *_Atomic watches[WATCH_MAX];
 
-/* Of the step that this thread computes; NULL: none, or nobody watches. */
+/* The watch of the step that this thread computes; NULL: no step, or no watch. */
 static _Thread_local struct watch *stepping;
 
 void watch_begin(struct watch *watch, const struct engine *engine, uint32_t threads)

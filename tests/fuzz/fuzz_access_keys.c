@@ -1,5 +1,5 @@
-/* Any text as a file of API keys. What is taken has names, is sorted and unique, and is found by
- * its digest; a refusal tells a line and nothing of what stands there. */
+/* Any text as a file of API keys. Accepted keys have names, are sorted and unique, and are found by
+ * their digests. A refusal names a line and shows nothing of its content. */
 #include "router/ops/access_keys.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,4 +1,4 @@
-/* Any bytes as config.json. What is accepted has every number in the range that the rest of the
+/* Any bytes as config.json. An accepted file has every number in the range that the rest of the
  * program is sized for. */
 #include "common/language/model_config/model_config.h"
 #include "tests/fuzz/fuzz.h"
@@ -14,7 +14,7 @@ static void check_shape(const struct model_shape *shape, const struct end_ids *e
     FUZZ_CHECK(isfinite(shape->rms_eps) && shape->rms_eps > 0);
     FUZZ_CHECK(isfinite(shape->rope_theta) && shape->rope_theta > 0);
     FUZZ_CHECK(isfinite(shape->rope_scaling.factor) && shape->rope_scaling.factor >= 1);
-    /* What buffers are made of: products must fit. */
+    /* Products that size buffers must fit. */
     FUZZ_CHECK((uint64_t)shape->hidden * shape->vocab < 1ull << 48);
     FUZZ_CHECK((uint64_t)shape->hidden * shape->ffn < 1ull << 48);
     FUZZ_CHECK((uint64_t)shape->heads * shape->head_dim < 1ull << 31);

@@ -1,4 +1,4 @@
-/* Any bytes as generation_config.json. What is accepted holds defaults that a request may hold. */
+/* Any bytes as generation_config.json. An accepted file holds defaults that a request may hold. */
 #include "common/language/model_config/model_config.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
-/* Any bytes as JSON text. What is accepted is walked whole, and each of its strings, quoted again,
- * reads as itself. */
+/* Any bytes as JSON text. The target walks an accepted text completely. Each of its strings, quoted
+ * again, reads as itself. */
 #include "common/base/json/json.h"
 #include "common/base/json/json_quote.h"
 #include "common/base/str.h"

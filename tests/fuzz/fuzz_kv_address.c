@@ -1,6 +1,6 @@
-/* Any bytes as the address of a KV pool, as a peer's Welcome carries it. What is accepted is in
- * range, leads into the bytes, and is written again as the same bytes. The checksum is put right
- * where the first byte is odd: mutations alone don't find it. */
+/* Any bytes as the address of a KV pool, as a peer's Welcome carries it. An accepted address is in
+ * range, points into the bytes, and is written again as the same bytes. If the first byte is odd,
+ * the target corrects the checksum: mutations alone don't find it. */
 #include "common/kv/transport/kv_address.h"
 #include "common/kv/transport/kv_checksum.h"
 #include "tests/fuzz/fuzz.h"

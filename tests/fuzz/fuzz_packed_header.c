@@ -1,6 +1,6 @@
-/* Any bytes as the start of a file of packed weights, and any length of that file. What is accepted
- * is, but for the checksums of pieces, the header that was expected, and is undamaged. Where the
- * first byte is odd the header's checksum is put right: mutations alone don't find it. */
+/* Any bytes as the start of a file of packed weights, and any length of that file. An accepted
+ * header is undamaged and, except for the checksums of pieces, the expected one. If the first byte
+ * is odd, the target corrects the header's checksum: mutations alone don't find it. */
 #include "common/base/domain/content_hash.h"
 #include "common/engine/model/packed_plan.h"
 #include "tests/fuzz/fuzz.h"

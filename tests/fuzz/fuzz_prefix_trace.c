@@ -1,6 +1,6 @@
-/* Any bytes as lines of a trace of prompts. What is accepted is within the limits, a refused line
- * leaves the trace as it was, and a small trace can be played against a prefix cache that is
- * smaller still. */
+/* Any bytes as lines of a trace of prompts. Accepted lines are within the limits, a refused line
+ * leaves the trace unchanged, and a small trace can be played against an even smaller prefix
+ * cache. */
 #include "common/cli/prefix_trace.h"
 #include "tests/fuzz/fuzz.h"
 

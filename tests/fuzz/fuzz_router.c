@@ -1,8 +1,8 @@
 /* A router's life: registrations, Session messages of workers, requests and departures of clients,
  * lost streams and time, in any order and of any bytes, through the code that receives them and the
- * real dispatcher, whose thread is this one. Every request that was taken in ends with one status,
- * every stream is closed, nothing leaks; what the router sends can be read. Input: pairs of a byte
- * (what happens) and a piece. */
+ * real dispatcher, on this thread. Every admitted request ends with one status, every stream is
+ * closed, nothing leaks, and the router's messages can be parsed. Input: pairs of a byte (what
+ * happens) and a piece. */
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
 #include "proto/worker.pb-c.h"

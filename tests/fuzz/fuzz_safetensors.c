@@ -1,5 +1,5 @@
-/* Any bytes as model.safetensors: header, shapes, offsets. What is accepted is read through, first
- * byte to last. */
+/* Any bytes as model.safetensors: header, shapes, offsets. The target reads an accepted file from
+ * the first byte to the last. */
 #include "common/engine/model/safetensors.h"
 #include "common/engine/model/safetensors_file.h"
 #include "common/engine/model/weight_convert.h"

@@ -1,6 +1,6 @@
-/* Any bytes as tokenizer.json, or, where the first byte is odd, any bytes (a piece each) as its
- * components around a model of single bytes that is good. What is accepted encodes and decodes a
- * fixed text, with ids in range. */
+/* Any bytes as tokenizer.json. If the first byte is odd, any bytes (a piece each) as its components
+ * around a valid model of single bytes. An accepted file encodes and decodes a fixed text, with ids
+ * in range. */
 #include "common/base/utf8.h"
 #include "common/language/text/detokenizer.h"
 #include "tests/fuzz/fuzz.h"

@@ -13,7 +13,7 @@ enum promise { SAME_TEXT, SAME_AFTER_NFC, NOTHING };
 
 static const struct family {
     const char *path;
-    enum promise promise; /* of decode(encode(text)) */
+    enum promise promise; /* the promise for decode(encode(text)) */
     /* malformed runs of byte tokens read differently in a stream: detokenizer.h */
     bool byte_fallback;
 } families[] = {

@@ -67,7 +67,7 @@ enum status step_loop_add(struct step_loop *loop, const struct sequence_spec *sp
         return STATUS_LIMIT;
     }
     struct job job = {.kind = JOB_ADD, .key = spec->key, .spec = *spec};
-    free(job.spec.constraint_source); /* nobody compiles it in this world */
+    free(job.spec.constraint_source); /* nothing compiles it in this world */
     job.spec.constraint_source = NULL;
     job_add(loop, &job);
     return STATUS_OK;
@@ -188,8 +188,8 @@ static void compute(struct step_loop *loop, const struct step_plan *plan, bool f
         event_tell(loop, drawn);
 }
 
-/* What the step thread does between two looks at its jobs. Jobs that its events cause wait for the
- * next step. */
+/* Does the step thread's work between two looks at its jobs. Jobs that its events cause wait for
+ * the next step. */
 static void step(struct step_loop *loop, bool fails)
 {
     size_t count = loop->job_count;
@@ -219,7 +219,7 @@ struct world {
     struct stream_service session_service, peer_service;
     struct rpc_method session_method, peer_method;
     struct rpc_call *session;   /* the newest stream, open or not; NULL: none yet */
-    struct kv_transport *other; /* whose pool a good Welcome names */
+    struct kv_transport *other; /* a valid Welcome names its pool */
 };
 
 static struct kv_transport *open_pool(uint32_t blocks)
@@ -373,7 +373,7 @@ static void welcome(struct world *world, struct rpc_call *peer)
     fake_call_receive(peer, (struct fuzz_bytes){bytes, size});
 }
 
-/* By one of two routers, which says whom it means; what else it says is up to the input. */
+/* Opens a session of one of two routers, which names the worker. The input decides the rest. */
 static void open_session(struct world *world, size_t router)
 {
     struct rpc_call *call = fake_call_open(&world->session_method);
@@ -410,8 +410,8 @@ static void happen_to_peer(struct world *world, size_t what, struct fuzz_bytes b
 }
 
 /* 0 a message of the router, 1 a new session, 2 it ends; 3 a message of a peer, 4 a peer dials
- * (prefill) or welcomes (decode), 5 it ends; 6 a step, which fails where the piece is not empty; 7
- * time passes; 8 nobody reads, or again; 9 drain. */
+ * (prefill) or welcomes (decode), 5 it ends; 6 a step, which fails if the piece is not empty; 7
+ * time passes; 8 the router stops reading, or reads again; 9 drain. */
 static void happen(struct world *world, size_t what, struct fuzz_bytes bytes)
 {
     switch (what) {

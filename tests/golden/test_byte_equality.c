@@ -120,7 +120,7 @@ static void check_path(const struct model *model, const struct path *path)
         print_message("%s: this CPU can't run %s\n", model->dir, path->name);
         return;
     }
-    /* What all else is compared with: each request alone, its prompt whole, one thread. */
+    /* The expected answers: each request alone, its prompt whole, one thread. */
     struct stream *expected = calloc(STREAM_MAX_STREAMS, sizeof *expected);
     assert_non_null(expected);
     for (uint32_t i = 0; i < STREAM_MAX_STREAMS; i++) {

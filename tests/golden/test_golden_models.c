@@ -23,7 +23,7 @@ struct golden_prompt {
     uint32_t greedy[GREEDY];
     double margins[GREEDY];
     double first_logits[VOCAB];
-    double spread; /* of first_logits */
+    double spread; /* spread of first_logits */
 };
 
 static void read_ids(const struct json_value *object, const char *key, uint32_t *ids, size_t limit,
@@ -177,8 +177,8 @@ static void check_bf16(struct fixture *f, const char *isa, int most_flips)
     assert_true(flips <= most_flips);
 }
 
-/* Every instruction set that this CPU has. Those of one numerics id give the same bits, those of
- * another may not. */
+/* Every instruction set that this CPU has. Sets of one numerics id give the same bits; others may
+ * differ. */
 static void test_fast_on_the_references_ids(void **state)
 {
     const struct {

@@ -1,6 +1,6 @@
-/* What `baton quantize` writes: it loads to the bytes that quantizing at load gives; it computes
- * what its weights say; and a folder that isn't sound, or not what was asked for, is refused by a
- * sentence. */
+/* Folders that `baton quantize` writes. They load to the same bytes as quantizing at load, and
+ * compute by their own weights. A damaged folder, or one of another kind than requested, is refused
+ * with a sentence. */
 #include "common/base/rng.h"
 #include "common/base/str.h"
 #include "common/engine/model/quantize_folder.h"

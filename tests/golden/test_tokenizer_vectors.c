@@ -62,7 +62,7 @@ static void check_ids(const struct token_ids *ids, const struct json_value *expe
     }
 }
 
-/* decode, and the same text from a stream whose every piece is whole characters. */
+/* Checks decode, and the same text from a stream. Every piece of the stream is whole characters. */
 static void check_text(const struct tokenizer *tokenizer, const struct token_ids *ids,
                        const char *expected, size_t length)
 {

@@ -185,7 +185,7 @@ float *attention_in_chunks(struct kernels *kernels, const struct attention_data 
     return out;
 }
 
-/* What int8 leaves of one head (kernels.h), written out. */
+/* Rounds one head to int8 and back (kernels.h), written out. */
 static void quantize_head(float *head, uint32_t head_dim)
 {
     float largest = 0;

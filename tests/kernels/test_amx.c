@@ -70,7 +70,7 @@ static float *widened(const uint16_t *bf16, size_t count)
     return wide;
 }
 
-/* Of all sizes where `tiny`: products that are subnormal, and factors that are. */
+/* If `tiny`, numbers of all sizes: some factors and some products are subnormal. */
 static struct numbers make_numbers(uint32_t rows, uint32_t n, uint32_t k, bool tiny)
 {
     static const float sizes[] = {1, 0x1p-60f, 0x1p-64f, 0x1p-66f, 0x1p-126f, 0x1p-128f};
@@ -176,7 +176,7 @@ static void test_subnormal_numbers_are_zeros(void **state)
     check_every_size(true);
 }
 
-/* What isn't a number stays in its row, and what lies beyond K and N isn't read. */
+/* A NaN stays in its row, and numbers beyond K and N aren't read. */
 static void test_a_row_of_nan_is_alone(void **state)
 {
     (void)state;
@@ -226,7 +226,7 @@ static float *product(const struct numbers *numbers, uint32_t rows)
     return got;
 }
 
-/* Of one row, whose panels are read side by side. */
+/* One row: its panels are read side by side. */
 static void test_a_weight_of_nan_is_alone(void **state)
 {
     (void)state;
@@ -242,8 +242,8 @@ static void test_a_weight_of_nan_is_alone(void **state)
     free_numbers(&numbers);
 }
 
-/* Sums that are just below the smallest normal number, and would be rounded to it: one row is as
- * two, whose products are tiles. */
+/* Sums just below the smallest normal number, which would be rounded to it. One row gives the same
+ * as two rows, which tiles compute. */
 static void test_one_row_is_as_two_beside_the_smallest_normal_number(void **state)
 {
     (void)state;

@@ -1,9 +1,7 @@
-/* Hashes of what this KERNELS_VERSION computes, on every set that this CPU runs: workers of one
- * numerics id hand each other KV, so whoever changes these bits, and means to, changes
- * KERNELS_VERSION too.
- *
- * To make them again: run this program on a CPU with AMX, where all sets run. It prints each hash
- * that isn't the frozen one, with the backend, the set and the case; all that share a column below
+/* Hashes of the results of this KERNELS_VERSION, on every set that this CPU runs. Workers of one
+ * numerics id hand each other KV, so an intended change of these bits changes KERNELS_VERSION too.
+ * To make them again, run this program on a CPU with AMX, where all sets run. It prints each hash
+ * that isn't the frozen one, with the backend, the set and the case. All that share a column below
  * have to print the same. */
 #include "common/base/str.h"
 #include "tests/kernels/attention_fixture.h"
@@ -88,9 +86,10 @@ static void test_attention(void **state)
 /* Two segments of K and an odd rest; three panels of outputs, the last not full. */
 enum { N = 70, K = 2051, MOST_ROWS = 200 };
 
-/* One row, few, a tile, one more, and more than share one pass over the weights. Of these numbers
- * no product is subnormal, so that AVX512-BF16, which flushes those, has the bits of the portable
- * sets; AMX adds in another order. Rows of quantized layers have the same bits on all backends. */
+/* One row, few, a tile, one more, and more than share one pass over the weights. With these numbers
+ * no product is subnormal, so AVX512-BF16, which flushes subnormal ones, has the bits of the
+ * portable sets. AMX adds in another order. Rows of quantized layers have the same bits on all
+ * backends. */
 static const struct {
     uint32_t rows;
     bool accumulate;

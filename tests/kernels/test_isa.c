@@ -64,7 +64,7 @@ static void free_outputs(struct outputs *outputs)
     free(outputs->swiglu);
 }
 
-/* What this CPU lacks is refused; see test_open.c. */
+/* Sets that this CPU lacks are refused; see test_open.c. */
 static void test_portable_sets_agree_bit_for_bit(void **state)
 {
     (void)state;
@@ -138,7 +138,7 @@ static void assert_close(const float *got, const float *want, size_t count)
     assert_true(sqrt(error) <= 1e-5 * sqrt(norm));
 }
 
-/* Where the CPU lacks it, test_open.c asserts the refusal. */
+/* If the CPU lacks it, test_open.c asserts the refusal. */
 static void check_close_to_portable(enum isa isa, bool here)
 {
     struct kernels *kernels = fixture_open(&portable, 1);

@@ -1,5 +1,5 @@
-/* What benchmarks ask of a backend: bounds that are numbers wherever the machine has them, reads
- * that stay inside their memory, a profile that only grows where something was computed. */
+/* A backend's functions for benchmarks: bounds are numbers if the machine has them, reads stay
+ * inside their memory, a profile grows only for computed operations. */
 #include "kernels/cpu/limits.h"
 #include "kernels/kernels.h"
 
@@ -91,7 +91,7 @@ static void test_every_size_can_be_read(void **state)
     }
 }
 
-/* In every way, whichever is the fastest here: not a byte behind the memory, whose next page
+/* Every way of reading, not only the fastest here, reads no byte behind the memory: its next page
  * faults. */
 static void test_reads_stay_inside_their_memory(void **state)
 {

@@ -174,7 +174,7 @@ static void test_the_panels_that_a_thread_takes_at_a_time(void **state)
         {1, 31, 1u << 20, 1},    /* fewer panels than shares */
         {1, 64, 1u << 20, 2},    /* even shares */
         {1, 1000, 1u << 20, 9},  /* a share of 8 Mi multiply-adds, and no more */
-        {4, 1000, 1u << 20, 7},  /* of more threads, even ones */
+        {4, 1000, 1u << 20, 7},  /* more threads: even shares */
         {2, 1000, 1024, 65},     /* short panels: no share below the least work */
         {2, 100000, 1024, 1562}, /* even */
         {1, 1000000, 1024, 8193}, {8, 64, 65536, 2},               /* more than the least work */
@@ -185,8 +185,8 @@ static void test_the_panels_that_a_thread_takes_at_a_time(void **state)
                          rows[i].grain);
 }
 
-/* Every panel is in one unit, streams run on inside a region, and nobody has more panels than an
- * even share and one. */
+/* Every panel is in one unit, streams go on inside a region, and no thread has more panels than an
+ * even share plus one. */
 static void check_units(uint32_t threads, uint32_t streams, uint32_t n)
 {
     uint8_t seen[4800] = {0};

@@ -189,7 +189,7 @@ static enum status nothing_waits(struct kernels *kernels)
     return STATUS_OK;
 }
 
-/* The reference, but for what is known of its memory. */
+/* The reference, except for the description of its memory. */
 static void test_a_view_of_a_device_is_a_copy(void **state)
 {
     (void)state;

@@ -68,8 +68,8 @@ static uint64_t packed_hash(const struct kernels_config *config, enum weight_typ
     return hash;
 }
 
-/* Where one of these changes, the name has to: a file that another version wrote would be read as
- * what it isn't. */
+/* If one of these changes, the name has to change: otherwise a file of another version would be
+ * misread. */
 static const struct {
     bool f32;
     enum weight_type type;

@@ -119,8 +119,8 @@ static const struct asked {
     int policy;
 } asked[] = {{{1}, MPOL_PREFERRED}, {{1 | UINT64_C(1) << 40}, MPOL_INTERLEAVE}};
 
-/* What memory has that was asked for so, by this test itself: the policy, unless mbind isn't to be
- * had (a container's filter). */
+/* Returns the policy of memory that this test itself allocates in this way, unless mbind isn't
+ * available (a container's filter). */
 static int policy_given(const struct asked *it)
 {
     const size_t bytes = 1 << 20;
@@ -217,8 +217,8 @@ static bool asks_for_huge_pages(const void *address)
     return asks;
 }
 
-/* What weights and pools get: the advice of a mapping that was asked for it, as far as this kernel
- * takes any, and the place. */
+/* Weights and pools get the requested advice for their mapping, as far as this kernel takes any,
+ * and the requested place. */
 static void test_device_memory_is_advised_and_placed(void **state)
 {
     (void)state;

@@ -127,7 +127,7 @@ static void work_or_hang(void *context, uint32_t thread, uint32_t first, uint32_
         while (job->others + job->held_items < job->count)
             pthread_cond_wait(&job->changed, &job->lock);
     } else {
-        /* Somebody else's first chunk waits until the one is held: each job has its hold-up. */
+        /* Another thread's first chunk waits until the one is held, so that each job is held up. */
         while (!job->held)
             pthread_cond_wait(&job->changed, &job->lock);
         job->others += last - first;

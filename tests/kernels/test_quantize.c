@@ -59,7 +59,7 @@ static void drop(struct quantized *q)
     free(q->scales);
 }
 
-/* What a row of weights may look like: random, or an end of what there is. */
+/* Kinds of rows of weights: random, or an extreme. */
 static void fill_row(struct rng *rng, uint32_t kind, uint32_t k, float *row)
 {
     float scale = (float)rng_unit(rng);
@@ -140,7 +140,7 @@ static void check_group(const float *group, uint32_t count, const struct quantiz
     uint32_t bits;
     memcpy(&bits, &scale, sizeof bits);
     assert_int_equal(bits & 0xffff, 0);         /* bf16 */
-    double rounding = 0x1p-8 * fabs(plain) * 8; /* of the plain scale to bf16 */
+    double rounding = 0x1p-8 * fabs(plain) * 8; /* rounding the plain scale to bf16 */
     double bound = sqrt(plain_error) + rounding * sqrt(count);
     if (fabsf(largest) >= 0x1p-100f && largest < 1e38f && !(sqrt(error) <= bound))
         fail_msg("row %zu, k %u: %g, plain %g", row, first, sqrt(error), bound);

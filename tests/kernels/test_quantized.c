@@ -73,7 +73,7 @@ static void *take(size_t count, size_t size)
     return memory;
 }
 
-/* What a row of inputs, or of weights, may look like: random, or an end of what there is. */
+/* Kinds of rows of inputs, or of weights: random, or an extreme. */
 static void fill_row(struct rng *rng, uint32_t kind, uint32_t k, float *row)
 {
     float scale = (float)rng_unit(rng) * 4;
@@ -190,7 +190,7 @@ static void check_sets(const struct problem *p)
 {
     struct quantized_variant variants[MAX_VARIANTS];
     size_t count = all_variants(variants);
-    float *want[2] = {NULL, NULL}; /* of the reference, without and with accumulation */
+    float *want[2] = {NULL, NULL}; /* the reference's results, without and with accumulation */
     for (size_t v = 0; v < count; v++) {
         struct kernels *kernels = open_variant(&variants[v], 1);
         struct linear linear = load(kernels, p);
@@ -284,8 +284,9 @@ static void test_panels_side_by_side(void **state)
             }
 }
 
-/* |out - exact| <= half a step of the row's scale for each weight (an input is off by no more, but
- * for the rounding of x / scale), and an fp32 rounding for each group and the three around them. */
+/* |out - exact| <= half a step of the row's scale for each weight (an input is off by no more,
+ * except for the rounding of x / scale), plus an fp32 rounding for each group and the three around
+ * them. */
 static void check_bound(const struct problem *p, const float *got)
 {
     double roundings = (weight_row_scales(p->type, p->k) + 4) * 0x1p-24;

@@ -200,8 +200,7 @@ static void check_rotation(const struct variant *variant, const float *before, c
     }
 }
 
-/* What is added to a row and how its heads are normalised, in double arithmetic; NULL: not at
- * all. */
+/* The numbers added to a row and the norm of its heads, in double arithmetic; NULL: none. */
 struct preparation {
     float *bias, *q_norm, *k_norm;
 };

@@ -1,4 +1,4 @@
-/* What must hold, and how it is looked at. */
+/* Checks the invariants of schedule_sim.h. */
 #include "tests/schedule/schedule_sim.h"
 
 #include <string.h>

@@ -27,7 +27,7 @@ void played_land(struct life *life, const struct sequence *sequence, uint32_t ro
     uint64_t content = 0;
     for (uint32_t i = 0; i < rows; i++) {
         content = life_content(content, sequence->tokens[i]);
-        if (i >= sequence->computed && i >= *landed) /* what is before is cached here, or came */
+        if (i >= sequence->computed && i >= *landed) /* earlier rows are cached here, or came */
             write_row(life, sequence, i, content);
     }
     if (rows > *landed)

@@ -162,7 +162,7 @@ static void step(struct life *life)
     check_blocks(life);
     if (!idle)
         return;
-    /* Who sleeps now must not miss anything. */
+    /* A thread that sleeps now must not miss anything. */
     if (scheduler_reserve(life->scheduler, planned_us))
         life_fail(life, HOLDS_ENDS, "blocks were free while the worker slept");
     if (!is_idle(scheduler_plan(life->scheduler, planned_us)))

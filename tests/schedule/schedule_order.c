@@ -1,4 +1,4 @@
-/* What must hold of who goes before whom: for blocks, and for rows. */
+/* Checks the order in which sequences get blocks and rows. */
 #include "tests/schedule/schedule_sim.h"
 
 /* The policy puts it first: it has starved, and had no more than mlfq's quantum since. `ran_us`:
@@ -10,15 +10,15 @@ static bool starved(const struct life *life, const struct sequence *sequence, ui
            (sequence->promoted || life->now_us - since_us >= life->config.starve_us);
 }
 
-/* ------------------------------------------------------------------------ who gets blocks */
+/* --- blocks --- */
 
 static bool has_reservation(const struct life *life, const struct sequence *sequence)
 {
     return sequence->preempted || life->now_us - sequence->arrived_us >= life->config.overtake_us;
 }
 
-/* Its turn is by arrival. With no time in which anybody may be overtaken, the policy orders who
- * hasn't starved. */
+/* Returns true if its turn is by arrival. If overtake_us is 0, the policy orders the sequences
+ * that haven't starved. */
 static bool is_due(const struct life *life, const struct sequence *sequence)
 {
     bool by_policy = life->config.overtake_us == 0 && life->config.policy != POLICY_FCFS;
@@ -91,7 +91,7 @@ static bool is_higher_waiting(const struct life *life, uint32_t class_index)
     return false;
 }
 
-/* Who was preempted may have been so for the one that waits. */
+/* A preempted sequence may have been preempted for the one that waits. */
 static void check_came_back(struct life *life)
 {
     for (uint32_t i = 0; i < life->before_count; i++) {
@@ -114,7 +114,7 @@ void check_waiting(struct life *life)
                       (unsigned long long)sequence->key.request);
 }
 
-/* -------------------------------------------------------------------------- who gets rows */
+/* --- rows --- */
 
 /* It could have had a row in this plan, and has none. */
 static bool is_poor(const struct life *life, const struct step_plan *plan,
@@ -149,8 +149,8 @@ static void check_pair(struct life *life, const struct glimpse *poor, const stru
                   without, with);
 }
 
-/* Nobody's prompt could have had the rows of an offline decode: the step has no more room for
- * prompts. */
+/* Returns true if no prompt could have had the rows of an offline decode: the step has no more room
+ * for prompts. */
 static bool is_full_of_prompts(struct life *life, const struct step_plan *plan)
 {
     uint32_t rows = 0;

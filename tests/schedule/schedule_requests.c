@@ -1,4 +1,4 @@
-/* What becomes of requests, whatever the schedule does: they come, land, are admitted,
+/* Moves requests through their lives, whatever the schedule does: they come, land, are admitted,
  * cancelled, read, and end. */
 #include "tests/schedule/schedule_sim.h"
 

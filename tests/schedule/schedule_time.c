@@ -1,13 +1,13 @@
-/* What prompts may take of a step beside answers: reckoned a second time. */
+/* Computes a second time how much of a step prompts may take beside answers. */
 #include "tests/schedule/schedule_sim.h"
 
-/* Of a step's prompts. */
+/* The prompt rows of a step. */
 struct chunk {
     bool timed;     /* others wait for answers in it */
     bool disturbed; /* some of the step were left out again: they were preempted */
     uint32_t rows, decodes;
     double us;
-    bool one_more_fits; /* of whoever has rows left: the next one */
+    bool one_more_fits; /* the next row of a prompt with rows left still fits */
     bool some_left;
 };
 

@@ -120,7 +120,7 @@ static void restart(struct sim *sim, const struct sim_event *event)
             sim_push(sim, EVENT_DIAL, 0, sim_between(sim, DRAW_CONNECT, 100, 20000))->index = i;
         return;
     }
-    if (p->up) { /* what it served for a while was enough: it dies once more */
+    if (p->up) { /* it has served another variant long enough: it dies once more */
         sim->fault_count++;
         sim->costs += p->is_prefill;
         sim_crash(sim, event->process, 0);
@@ -166,7 +166,7 @@ static void dispatch(struct sim *sim, struct sim_event *event)
         sim_decode_event(sim, event);
 }
 
-/* What comes from clients comes to whichever router there is. */
+/* Clients' events go to whichever router lives. */
 static bool is_of_clients(const struct sim_event *event)
 {
     return event->kind == EVENT_ARRIVE || event->kind == EVENT_CANCEL;

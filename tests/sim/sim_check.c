@@ -1,6 +1,6 @@
-/* What must hold, looked at after every event: sim.h names the invariants. Some are looked at where
- * they could break: the tags that a batch reads in sim_decode.c, answers about handles in
- * sim_prefill.c, tokens in sim_router.c. */
+/* Checks the invariants of sim.h after every event. Some are checked where they could break: the
+ * tags that a batch reads in sim_decode.c, answers about handles in sim_prefill.c, tokens in
+ * sim_router.c. */
 #include "tests/sim/sim.h"
 
 #define U(x) ((unsigned long long)(x))

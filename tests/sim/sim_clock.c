@@ -197,7 +197,7 @@ void sim_send(struct sim *sim, uint32_t stream, uint32_t from, const struct sim_
     }
 }
 
-/* What had arrived before the break is read even if the reader was paused. */
+/* Messages that arrived before the break are read even if the reader was paused. */
 bool sim_arrives(struct sim *sim, const struct sim_event *event)
 {
     struct sim_stream *s = &sim->streams[event->stream];

@@ -190,7 +190,7 @@ void sim_decode_session_lost(struct sim *sim, uint32_t process)
     execute(sim, process, NULL);
 }
 
-/* What is about an attempt before the newest one changes nothing. */
+/* A message about an attempt before the newest one changes nothing. */
 static void check_old(struct sim *sim, uint32_t process, uint64_t request, uint32_t attempt)
 {
     const struct sim_process *p = &sim->processes[process];
@@ -257,7 +257,7 @@ static void on_connected(struct sim *sim, uint32_t process, const struct sim_eve
         return;
     }
     if (!refused &&
-        source->paused_until_us > sim->now_us) { /* its port accepts, but nobody answers */
+        source->paused_until_us > sim->now_us) { /* its port accepts, but no process answers */
         struct sim_event *later = sim_push(sim, EVENT_CONNECTED, process, 5000);
         later->index = event->index;
         later->serial = event->serial;

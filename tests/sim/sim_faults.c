@@ -1,18 +1,18 @@
-/* What goes wrong: faults that strike at once, and faults that wait for their chance. */
+/* Plays faults: some strike at once, others wait for their chance. */
 #include "tests/sim/sim.h"
 
 #include <string.h>
 
 #define TRIES 300 /* events that a fault without victim waits */
 
-/* What one costs a request, in runs of prefill, at most. REREAD: the first of all is free, since
- * every handoff may repeat one read. */
+/* The most that a fault costs a request, in runs of prefill. REREAD: the first of all is free,
+ * since every handoff may repeat one read. */
 enum cost { COST_NONE, COST_RUN, COST_REREAD };
 
 static enum cost cost_of(const struct sim *sim, const struct sim_fault *fault)
 {
     switch (fault->kind) {
-    case FAULT_CRASH: /* what a lost decode worker costs is counted when the router learns it */
+    case FAULT_CRASH: /* the cost of a lost decode worker is counted when the router learns of it */
         return sim->processes[fault->victim].is_prefill ? COST_RUN : COST_NONE;
     case FAULT_PAUSE:
     case FAULT_DROP_SESSION:

@@ -1,4 +1,4 @@
-/* What a seed plays: workers, requests, faults. */
+/* Makes the plan of a seed: workers, requests, faults. */
 #include "tests/sim/sim.h"
 
 #include <stdio.h>

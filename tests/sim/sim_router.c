@@ -307,7 +307,7 @@ static void on_dial(struct sim *sim, uint32_t worker)
     sim->sessions[worker] = p->session = sim_open_stream(sim, ROUTER, worker);
     sim->leaving[worker] = p->draining;
     memset(sim->misfits, 0, sizeof sim->misfits);
-    if (sim_chance(sim, DRAW_CONNECT, 50)) /* that it serves something else now comes late */
+    if (sim_chance(sim, DRAW_CONNECT, 50)) /* the registration of its new variant comes late */
         sim_push(sim, EVENT_REGISTERED, ROUTER, sim_between(sim, DRAW_CONNECT, 100, 100000))
             ->index = worker;
     else

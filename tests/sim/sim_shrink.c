@@ -12,7 +12,7 @@
 
 struct shrink {
     struct sim_plan *best, *trial;
-    struct sim_result result; /* of the best */
+    struct sim_result result; /* result of the best plan */
     uint32_t runs_left;
     bool progress;
 };
@@ -34,8 +34,8 @@ static bool holds(struct shrink *shrink)
     return true;
 }
 
-/* What is left out takes its draws with it, and the rest may need a little luck to meet in the same
- * way again. */
+/* A left-out fault, request or worker takes its draws with it, and the rest may need a little luck
+ * to meet in the same way again. */
 static bool holds_with_luck(struct shrink *shrink)
 {
     for (uint32_t i = 0; i < LUCK; i++) {
@@ -190,7 +190,7 @@ static void make_all_plain(struct shrink *shrink)
     }
 }
 
-/* What the code under test says when it asserts is heard once, not at every try. */
+/* Hides the assertion messages of the code under test, which would come at every try. */
 static int hush(void)
 {
     int kept = dup(STDERR_FILENO), nowhere = open("/dev/null", O_WRONLY);

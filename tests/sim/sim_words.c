@@ -1,5 +1,5 @@
-/* What happens in a simulated life, in words. "2.1" is attempt 1 of request 2, "h0.3" the third use
- * of slot 0 of a source table. */
+/* Describes the events of a simulated life in words. "2.1" is attempt 1 of request 2, "h0.3" the
+ * third use of slot 0 of a source table. */
 #include "tests/sim/sim.h"
 
 #define U(x) ((unsigned long long)(x))

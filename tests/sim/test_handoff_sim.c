@@ -93,7 +93,7 @@ static void print_totals(const struct sim_totals *t)
                (unsigned long long)t->lost_by_reason[i]);
 }
 
-/* What the seeds are for did happen. */
+/* Checks that every kind of event happened. */
 static void check_totals(const struct sim_totals *t)
 {
     const uint64_t wanted[] = {t->ok,
@@ -117,7 +117,7 @@ static void check_totals(const struct sim_totals *t)
         assert_true(wanted[i] > 0);
     for (int i = 0; i < FAULT_COUNT; i++)
         assert_true(t->happened[i] > 0);
-    /* What only a lying peer brings about is in test_sink.c. */
+    /* test_sink.c has the reasons that only a lying peer causes. */
     for (int i = SINK_REASON_GONE; i < SINK_REASON_INVALID; i++)
         assert_true(i == SINK_REASON_PROTOCOL || t->lost_by_reason[i] > 0);
 }

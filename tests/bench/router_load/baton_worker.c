@@ -18,7 +18,7 @@
 
 #define MAX_QUEUED_BYTES (1u << 30) /* whole answers of many: all there before the first leaves */
 
-/* Of one role; both roles of a process share nothing but the runtime. */
+/* A worker of one role. Both roles of a process share only the runtime. */
 enum { MAX_JOBS = 8192, MAX_TOKENS_MESSAGE = 1024, BLOCK_TOKENS = 32 };
 
 struct job {
@@ -31,7 +31,7 @@ struct baton_worker {
     struct worker_info info;
     uint32_t token;
     struct registrar *registrar;
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t begun; /* there is a job */
     struct rpc_call *session;
     struct job jobs[MAX_JOBS];

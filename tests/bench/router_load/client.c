@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of one who reads slowly. How much the sender's system takes up goes by the size of segments,
- * which on loopback is 64 KiB: megabytes. */
+/* Buffers of a slow reader. The sender's kernel buffers in proportion to the size of segments. On
+ * loopback that is 64 KiB, so it would buffer megabytes. */
 enum { NARROW_BYTES = 4096, NARROW_SEGMENT = 88 };
 enum { MAX_CONNECTIONS = 4096, MAX_EVENTS = 64, MAX_REQUEST_BYTES = 1 << 18, DRAIN_SECONDS = 5 };
 #define NUMBER_DIGITS "0000000000"

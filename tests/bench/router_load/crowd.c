@@ -77,7 +77,7 @@ static void enter(struct crowd *crowd, struct member *member)
         atomic_fetch_add(&crowd->refused, 1);
         return;
     }
-    /* One who reads when it is his turn isn't told what there is. */
+    /* A slow reader reads at its turn, so it needs no event for arriving bytes. */
     struct epoll_event event = {.events = member->kind == SLOW_READER ? EPOLLHUP : EPOLLIN,
                                 .data.u32 = (uint32_t)(member - crowd->members)};
     epoll_ctl(crowd->loop, EPOLL_CTL_ADD, member->fd, &event);
@@ -108,8 +108,8 @@ static void do_a_little(struct crowd *crowd, struct member *member)
     }
 }
 
-/* They come one after the other: who came at once would be put out at once, too, which no crowd of
- * strangers is. */
+/* Members come one after the other. If all came at once, the server would disconnect all at once,
+ * too, unlike a real crowd. */
 static bool has_come(const struct crowd *crowd, uint32_t i, uint32_t turn)
 {
     bool idle = crowd->members[i].kind == IDLE;

@@ -1,14 +1,14 @@
-/* What routers are measured with: a client, workers that answer at once, and a crowd, in one
- * process, so that it can tell when a worker sent what a client got. It takes commands, one a line,
- * and answers each with one line of JSON; tests/bench/router_cost.py gives them.
+/* A load generator for routers: a client, workers that answer at once, and a crowd, in one process,
+ * so that one clock knows when a worker sent the token that a client got. It takes commands, one a
+ * line, and answers each with one line of JSON; tests/bench/router_cost.py sends them.
  *
  *     http-worker [quiet]                        {"address": ...}
  *     baton-workers ROUTER MODEL VOCAB TOKEN CONTEXT [prefill]
- *     prompt JSON                                of the runs from now on
- *     step US                                    of the workers; 0: whole answers
+ *     prompt JSON                                prompt of the runs from now on
+ *     step US                                    step of the workers; 0: whole answers
  *     run ADDRESS MODEL RATE SECONDS CONNECTIONS TOKENS STREAM PID [SEED]
- *     times                                      of the last run's whole answers, in us, sorted
- *     crowd ADDRESS MODEL IDLE SLOW TOKENS       and `crowd` alone: its figures; `leave` ends it */
+ *     times                                      times of the last run's answers, in us, sorted
+ *     crowd ADDRESS MODEL IDLE SLOW TOKENS       `crowd` alone: its figures; `leave` ends it */
 #include "common/base/descriptors.h"
 #include "tests/bench/router_load/client.h"
 #include "tests/bench/router_load/crowd.h"
@@ -24,7 +24,7 @@ enum { MAX_LINE_BYTES = 1 << 18 };
 
 static char *prompt;
 static struct crowd *crowd;
-static struct client_result result; /* of the last run */
+static struct client_result result; /* result of the last run */
 
 static void fail(const char *what)
 {

@@ -1,11 +1,9 @@
-/* What planning a step costs, counted and not timed: how many basic blocks of the scheduler run.
- * The scheduler is compiled once more for it (-fsanitize-coverage=trace-pc calls
- * __sanitizer_cov_trace_pc in each), and schedule_bench takes the count for its clock. So these
- * figures are the same on any machine at any load; what they mean in microseconds, `baton bench
- * schedule` says.
- *
- * Means, of a sequence that has rows in the step: where few run, most steps begin and end no
- * sequence, and the step in the middle shows none of that work. Not counted is what libraries do:
+/* Counts the cost of planning a step, without a clock: the number of basic blocks of the scheduler
+ * that run. The scheduler is compiled once more for it (-fsanitize-coverage=trace-pc calls
+ * __sanitizer_cov_trace_pc in each), and schedule_bench takes the count as its clock. So these
+ * figures are the same on any machine at any load; `baton bench schedule` prints microseconds. The
+ * figures are means per sequence with rows in the step. With few sequences, most steps begin and
+ * end none, and the median step shows none of that work. The work of libraries isn't counted:
  * hashes of blocks, and the move of at most 8 bytes a sequence when one leaves. */
 #include "common/engine/sched/schedule_bench.h"
 
@@ -20,17 +18,18 @@
 #define FEW  16
 #define MANY 1024
 
-/* Of a running sequence's cost among many, over that among few. Heaps of blocks get higher: 1.01. A
- * scan of all sequences for each one that ends is 1.15, one for each part of a step 20. */
+/* Bounds a running sequence's cost among many, divided by its cost among few. Heaps of blocks get
+ * higher: 1.01. A scan of all sequences for each one that ends gives 1.15, one for each part of a
+ * step 20. */
 #define LINEAR 1.05
 
-/* Of one step with 256 running, a third of it by sanitizers and coverage: at about 0.7 ns each far
- * below the 100 us that it may take. */
+/* Bounds the count of one step with 256 running sequences, a third of it by sanitizers and
+ * coverage. At about 0.7 ns each this is far below the limit of 100 us. */
 #define RUNNING      256
 #define RUNNING_MOST 40000
 
-/* Of the mean step, in which a few end, begin and give up their blocks: the step that has the most
- * of that. Measured: 2.7. */
+/* Bounds the most expensive step, divided by the mean step, in which a few sequences end, begin and
+ * give up their blocks. Measured: 2.7. */
 #define WORST 3.0
 
 static uint64_t blocks_run;
@@ -46,8 +45,8 @@ static uint64_t count_now(void)
     return blocks_run;
 }
 
-/* Where there are too few blocks, all have begun before the first one ends, so that most have to
- * give up theirs. */
+/* With too few blocks, all sequences begin before the first one ends, so that most have to give up
+ * their blocks. */
 #define TOO_FEW .grow = true, .pool_percent = 40, .answers = {384, 448}, .lives = 4
 
 static const struct mode {

@@ -1,8 +1,7 @@
 #include "common/cli/chat_render.h"
 
-#include "common/language/chat/chat_encode.h"
 #include "common/language/chat/chat_request.h"
-#include "common/language/chat/chat_time.h"
+#include "common/language/chat/chat_template.h"
 
 #include <stdio.h>
 

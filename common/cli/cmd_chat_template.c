@@ -4,10 +4,8 @@
 #include "common/base/json/json_quote.h"
 #include "common/base/standard_output.h"
 #include "common/cli/input_lines.h"
-#include "common/language/chat/chat_encode.h"
-#include "common/language/chat/chat_record.h"
 #include "common/language/chat/chat_request.h"
-#include "common/language/chat/chat_time.h"
+#include "common/language/chat/chat_template.h"
 
 #include <stdio.h>
 #include <string.h>

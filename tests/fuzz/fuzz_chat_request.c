@@ -3,9 +3,8 @@
  * and the template's words have as many as without it. The first byte takes the template and the
  * tokenizer, the lowest bit of the second how OpenAI's clients send messages. */
 #include "common/base/utf8.h"
-#include "common/language/chat/chat_encode.h"
-#include "common/language/chat/chat_record.h"
 #include "common/language/chat/chat_request.h"
+#include "common/language/chat/chat_template.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Any bytes as a body of OpenAI's interface: refused with a sentence, or messages that the one
  * validator can judge, and a record that is JSON; as a model's text: whatever its calls, the same
  * however it is cut. Input: what it is, then the bytes. */
-#include "common/language/chat/chat_record.h"
+#include "common/language/chat/chat_request.h"
 #include "router/doors/openai/openai_chat.h"
 #include "router/doors/openai/openai_tokens.h"
 #include "router/doors/openai/tool_shape.h"

@@ -1,7 +1,7 @@
 /* chat_template: where a model's template is found, what a request may ask for, and that no request
  * makes a special token. */
-#include "common/language/chat/chat_encode.h"
 #include "common/language/chat/chat_request.h"
+#include "common/language/chat/chat_template.h"
 #include "common/language/chat/json_values.h"
 #include "tests/unit/tokenizer_file.h"
 

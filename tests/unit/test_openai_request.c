@@ -1,6 +1,6 @@
 /* openai_request: bodies as clients send them, and what they become; the traps that other servers
  * fell into, one a row. */
-#include "common/language/chat/chat_record.h"
+#include "common/language/chat/chat_request.h"
 #include "router/doors/openai/openai_chat.h"
 
 #include <inttypes.h>

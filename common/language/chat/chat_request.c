@@ -1,5 +1,11 @@
 #include "common/language/chat/chat_request.h"
 
+#include "common/base/json/json_quote.h"
+#include "common/base/json/json_write.h"
+
+#include <string.h>
+#include <time.h>
+
 enum status chat_request_read(const struct json_value *json, struct chat_request *request,
                               struct error *err)
 {
@@ -15,4 +21,142 @@ enum status chat_request_read(const struct json_value *json, struct chat_request
     request->add_generation_prompt = !request->continue_final_message;
     return json_get_optional_bool(json, "add_generation_prompt", &request->add_generation_prompt,
                                   err);
+}
+
+struct template_time chat_time_now(void)
+{
+    struct timespec now;
+    struct tm local;
+    clock_gettime(CLOCK_REALTIME, &now);
+    localtime_r(&now.tv_sec, &local);
+    return (struct template_time){.year = local.tm_year + 1900,
+                                  .month = local.tm_mon + 1,
+                                  .day = local.tm_mday,
+                                  .hour = local.tm_hour,
+                                  .minute = local.tm_min,
+                                  .second = local.tm_sec,
+                                  .microsecond = (int)(now.tv_nsec / 1000)};
+}
+
+static const char *text_of(const struct json_value *object, const char *key)
+{
+    const char *text;
+    return json_get_string(object, key, &text, NULL, NULL) == STATUS_OK ? text : NULL;
+}
+
+static void add_text(struct str *out, const char *key, const char *text)
+{
+    if (!text)
+        return;
+    str_addf(out, ",\"%s\":", key);
+    json_quote(out, text, strlen(text));
+}
+
+static void add_part(struct str *out, const struct json_value *part)
+{
+    const char *text;
+    if (json_as_string(part, &text, NULL, NULL) != STATUS_OK)
+        text = text_of(part, "text");
+    if (!text)
+        text = text_of(part, "refusal");
+    if (!text) {
+        json_write(out, part);
+        return;
+    }
+    str_add(out, "{\"type\":\"text\",\"text\":");
+    json_quote(out, text, strlen(text));
+    str_add(out, "}");
+}
+
+static void add_content(struct str *out, const struct json_value *message, bool has_calls)
+{
+    const struct json_value *content = json_find(message, "content");
+    str_add(out, ",\"content\":");
+    if (json_kind(content) == JSON_ARRAY) {
+        str_add(out, "[");
+        for (size_t i = 0; i < json_count(content); i++) {
+            str_add(out, i ? "," : "");
+            add_part(out, json_at(content, i));
+        }
+        str_add(out, "]");
+    } else if (content) {
+        json_write(out, content);
+    } else {
+        str_add(out, has_calls ? "null" : "\"\"");
+    }
+}
+
+static void add_call(struct str *out, const struct json_value *call)
+{
+    const struct json_value *function = json_find(call, "function");
+    const struct json_value *arguments = json_find(function, "arguments");
+    const char *name = text_of(function, "name");
+    str_add(out, "{\"type\":\"function\"");
+    add_text(out, "id", text_of(call, "id"));
+    str_add(out, ",\"function\":{\"name\":");
+    json_quote(out, name ? name : "", name ? strlen(name) : 0);
+    str_add(out, ",\"arguments\":");
+    if (arguments)
+        json_write(out, arguments);
+    else
+        str_add(out, "{}");
+    str_add(out, "}}");
+}
+
+static void add_message(struct str *out, const struct json_value *message)
+{
+    const struct json_value *calls = json_find(message, "tool_calls");
+    size_t call_count = json_kind(calls) == JSON_ARRAY ? json_count(calls) : 0;
+    const char *role = text_of(message, "role");
+    if (!role) {
+        json_write(out, message);
+        return;
+    }
+    bool developer = !strcmp(role, "developer");
+    str_add(out, "{\"role\":");
+    json_quote(out, developer ? "system" : role, strlen(developer ? "system" : role));
+    add_content(out, message, call_count != 0);
+    add_text(out, "reasoning_content", text_of(message, "reasoning_content"));
+    add_text(out, "name", text_of(message, "name"));
+    add_text(out, "tool_call_id", text_of(message, "tool_call_id"));
+    for (size_t i = 0; i < call_count; i++) {
+        str_add(out, i ? "," : ",\"tool_calls\":[");
+        add_call(out, json_at(calls, i));
+    }
+    str_add(out, call_count ? "]}" : "}");
+}
+
+static void add_messages(struct str *out, const struct json_value *messages)
+{
+    str_add(out, "{\"messages\":");
+    if (json_kind(messages) != JSON_ARRAY) {
+        json_write(out, messages);
+        return;
+    }
+    str_add(out, "[");
+    for (size_t i = 0; i < json_count(messages); i++) {
+        str_add(out, i ? "," : "");
+        add_message(out, json_at(messages, i));
+    }
+    str_add(out, "]");
+}
+
+void chat_record_write(const struct chat_request *request, struct str *out)
+{
+    const struct json_value *tools = request->tools;
+    bool none = json_kind(tools) == JSON_ARRAY && !json_count(tools);
+    add_messages(out, request->messages);
+    str_add(out, ",\"tools\":");
+    json_write(out, none ? NULL : tools);
+    str_add(out, ",\"documents\":");
+    json_write(out, request->documents);
+    str_addf(out, ",\"add_generation_prompt\":%s,\"continue_final_message\":%s",
+             request->add_generation_prompt ? "true" : "false",
+             request->continue_final_message ? "true" : "false");
+    str_add(out, ",\"chat_template_kwargs\":");
+    if (request->kwargs)
+        json_write(out, request->kwargs);
+    else
+        str_add(out, "{}");
+    str_add(out, "}");
 }

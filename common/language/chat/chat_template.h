@@ -1,14 +1,14 @@
-/* The chat template of a model: messages to the prompt that it was trained on.
+/* The chat template of a model. It makes a prompt of messages, in the form of the model's training.
  *
- * A model's folder has it as chat_template.jinja, or in tokenizer_config.json as a string or as a
- * list of named ones ("default", and "tool_use" where there are tools). What begin and end tokens
- * it writes is in tokenizer_config.json.
+ * A model's folder has it as chat_template.jinja, or in tokenizer_config.json as a string or a list
+ * of named templates: "default", and "tool_use" for requests with tools. tokenizer_config.json also
+ * names the begin and end tokens.
  *
- * The prompt says of each byte whether it came from the request, so that a special token that a
- * user spells out stays text: chat_encode.h. Roles that everybody knows (chat_role_is_known) count
- * as the template's: "<|" + role + "|>" makes a token.
+ * The prompt records for each byte whether it came from the request, so that a special token that a
+ * user spells out stays text (chat_encode). Known roles (user, assistant, ...) count as the
+ * template's text: "<|" + role + "|>" makes a token.
  *
- * An open one is immutable: any number of threads use it at once. */
+ * An open template is immutable: any number of threads use it at once. */
 #ifndef BATON_LANGUAGE_CHAT_CHAT_TEMPLATE_H
 #define BATON_LANGUAGE_CHAT_CHAT_TEMPLATE_H
 
@@ -18,38 +18,38 @@
 #include "common/language/text/tokenizer.h"
 
 #define CHAT_TEMPLATE_LIMIT_FILE   (8u << 20)   /* bytes of tokenizer_config.json */
-#define CHAT_TEMPLATE_LIMIT_NAMED  8            /* templates of a model */
-#define CHAT_TEMPLATE_LIMIT_MEMORY (128u << 20) /* bytes of one rendering, prompt and all */
+#define CHAT_TEMPLATE_LIMIT_NAMED  8            /* templates of one model */
+#define CHAT_TEMPLATE_LIMIT_MEMORY (128u << 20) /* bytes of one rendering, with its prompt */
 #define CHAT_TEMPLATE_LIMIT_TEXT   (16u << 20)  /* bytes of a prompt */
 #define CHAT_TEMPLATE_LIMIT_KWARGS 64
 
 struct chat_template;
 
-/* STATUS_NOT_FOUND: the folder has none. Else as template_compile, or STATUS_IO; the sentence
- * starts with the file. */
+/* STATUS_NOT_FOUND: the folder has no template. Otherwise fails as template_compile, or with
+ * STATUS_IO. The sentence starts with the file. */
 enum status chat_template_open(const char *folder, struct chat_template **chat,
                                struct error *err) WARN_UNUSED;
-/* A template in a file of its own, without special tokens. */
+/* Opens a template in a file of its own, without special tokens. */
 enum status chat_template_open_file(const char *path, struct chat_template **chat,
                                     struct error *err) WARN_UNUSED;
 void chat_template_close(struct chat_template *chat); /* NULL is fine */
 
-/* Of the one that is used with tools: what it writes for a call says how the model writes one. */
+/* Returns the source of the template for requests with tools. Its text for a call shows the model's
+ * form of calls. */
 const char *chat_template_source(const struct chat_template *chat);
 
 struct chat_request {
     const struct json_value *messages;  /* an array of objects with a "role" */
     const struct json_value *tools;     /* an array; NULL: none */
     const struct json_value *documents; /* an array; NULL: none */
-    const struct json_value
-        *kwargs;           /* an object of further variables (enable_thinking); NULL: none */
-    const char *bos, *eos; /* instead of the model's; NULL: those */
+    const struct json_value *kwargs;    /* further variables (enable_thinking); NULL: none */
+    const char *bos, *eos;              /* replace the model's; NULL: the model's */
     bool add_generation_prompt;
-    bool continue_final_message; /* the prompt ends where the last message's text does */
-    /* As OpenAI's clients send messages, and templates don't take them: arguments of tool calls
-     * that are strings of JSON become objects, an assistant's content that is null or left out
-     * becomes "" (where it calls tools: null, if the template asks for none), and content in parts,
-     * all of them text, becomes one string where the template knows no parts. */
+    bool continue_final_message; /* the prompt ends with the last message's text */
+    /* Adapts messages of OpenAI's clients to templates. Arguments of tool calls that are strings of
+     * JSON become objects. An assistant's content that is null or missing becomes "" (null in a
+     * call of tools, if the template tests for none). Content in parts, all of them text, becomes
+     * one string if the template supports no parts. */
     bool openai;
     struct template_time now;
 };
@@ -57,24 +57,32 @@ struct chat_request {
 struct chat_prompt {
     const char *text; /* valid UTF-8, not NUL-terminated */
     size_t length;
-    const struct byte_range *inputs; /* what came from the request, in order, not touching */
+    const struct byte_range *inputs; /* bytes from the request, in order, not touching */
     size_t input_count;
-    struct arena arena; /* holds it all */
+    struct arena arena; /* owns all of it */
 };
 
-/* What went wrong, beside `err`. */
+/* The failure of a rendering, besides `err`. */
 struct chat_failure {
     char message[TEMPLATE_LIMIT_MESSAGE + 1]; /* as Python's str(exception), or err's text */
-    bool by_template;                         /* it was the template that refused or failed */
+    bool by_template;                         /* the template refused or failed */
 };
 
-/* Fills `prompt` on success only; chat_prompt_deinit frees. `failure` may be NULL. STATUS_INVALID:
- * the request, or the template's own refusal; STATUS_LIMIT: too long, too deep, too many steps. */
+/* Fills `prompt` on success only; chat_prompt_deinit frees it. `failure` may be NULL.
+ * STATUS_INVALID: a wrong request, or the template's own refusal. STATUS_LIMIT: too long, too deep,
+ * too many steps. */
 enum status chat_template_render(const struct chat_template *chat,
                                  const struct chat_request *request, struct chat_prompt *prompt,
                                  struct chat_failure *failure, struct error *err) WARN_UNUSED;
 void chat_prompt_deinit(struct chat_prompt *prompt);
 
-bool chat_role_is_known(const char *role, size_t length);
+/* Encodes a prompt as token ids. Fails as tokenizer_encode.
+ *
+ * Special tokens come only from the template's text: those that a message spells out are encoded as
+ * text. Added tokens that aren't special, such as Qwen's <think>, are recognized everywhere,
+ * because models write them themselves and clients send them back. The template writes its own
+ * begin token, so that the tokenizer's is not added. */
+enum status chat_encode(const struct tokenizer *tokenizer, const struct chat_prompt *prompt,
+                        struct token_ids *ids, struct error *err) WARN_UNUSED;
 
 #endif

@@ -1,6 +1,7 @@
 #include "common/language/chat/json_values.h"
 
 #include "common/base/arena.h"
+#include "common/language/template/value.h"
 
 #include <float.h>
 #include <string.h>
@@ -72,7 +73,7 @@ static enum status make(const struct json_values *values, const struct json_valu
         TRY(json_as_bool(json, &boolean, err));
         *out = value_bool(boolean);
         return STATUS_OK;
-    case JSON_INTEGER: /* a template may ask for its negative, which the smallest has not */
+    case JSON_INTEGER: /* the smallest has no negative, which a template may compute */
         TRY(json_as_i64(json, INT64_MIN + 1, INT64_MAX, &integer, err));
         *out = value_int(integer);
         return STATUS_OK;
@@ -93,4 +94,106 @@ enum status json_values_make(const struct json_values *values, const struct json
                              struct value *out, struct error *err)
 {
     return make(values, json, 0, out, err);
+}
+
+/* --- messages of OpenAI's clients --- */
+
+#define ARGUMENTS_LIMIT_BYTES (8u << 20)
+
+struct value *member_of(struct value object, const char *key)
+{
+    uint64_t steps = UINT64_MAX;
+    if (object.kind != VALUE_DICT)
+        return NULL;
+    return (struct value *)value_dict_find(object.dict, value_literal(key), &steps);
+}
+
+static enum status parse_arguments(struct arena *arena, struct value *arguments, struct error *err)
+{
+    struct json *json;
+    struct json_limits limits = {.max_bytes = ARGUMENTS_LIMIT_BYTES,
+                                 .max_depth = JSON_VALUES_LIMIT_DEPTH};
+    struct json_values values = {.arena = arena, .copies = true};
+    struct value parsed;
+    if (json_parse(arguments->text.bytes, arguments->text.length, limits, &json, NULL) != STATUS_OK)
+        return STATUS_OK; /* the template gets the client's text */
+    enum status status = STATUS_OK;
+    if (json_kind(json_root(json)) == JSON_OBJECT)
+        status = json_values_make(&values, json_root(json), &parsed, err);
+    if (status == STATUS_OK && json_kind(json_root(json)) == JSON_OBJECT)
+        *arguments = parsed;
+    json_destroy(json);
+    return status;
+}
+
+static enum status adapt_calls(struct arena *arena, struct value message, struct error *err)
+{
+    const struct value *calls = member_of(message, "tool_calls");
+    if (!calls || calls->kind != VALUE_LIST)
+        return STATUS_OK;
+    for (size_t i = 0; i < calls->sequence->count; i++) {
+        const struct value *function = member_of(calls->sequence->items[i], "function");
+        struct value *arguments = function ? member_of(*function, "arguments") : NULL;
+        if (!arguments || arguments->kind != VALUE_STRING)
+            continue;
+        enum status status = parse_arguments(arena, arguments, err);
+        if (status != STATUS_OK)
+            return error_prefix(err, status, "the arguments of a tool call");
+    }
+    return STATUS_OK;
+}
+
+static enum status join_parts(struct arena *arena, struct value message, struct error *err)
+{
+    struct value *content = member_of(message, "content");
+    struct text_builder builder;
+    if (!content || content->kind != VALUE_LIST)
+        return STATUS_OK;
+    text_builder_init(&builder, arena, arena->limit_bytes);
+    for (size_t i = 0; i < content->sequence->count; i++) {
+        struct value part = content->sequence->items[i]; /* {"type": "text", "text": "..."} */
+        const struct value *type = member_of(part, "type"), *text = member_of(part, "text");
+        if (!type || !text || !value_is_text(*type, "text") || text->kind != VALUE_STRING)
+            return STATUS_OK;
+        if (i)
+            text_builder_add(&builder, "\n", 1, true);
+        text_builder_string(&builder, *text);
+    }
+    if (builder.full)
+        return error_set(err, STATUS_LIMIT, "the request takes too much memory");
+    *content = text_builder_finish(&builder);
+    return STATUS_OK;
+}
+
+/* An assistant's content may be null or missing, mostly when it calls tools. Most templates search
+ * in it, so it becomes "". A template that tests it for null keeps the null of a call. */
+static enum status fill_content(struct arena *arena, struct value message, bool takes_null,
+                                struct error *err)
+{
+    const struct value *role = member_of(message, "role");
+    struct value *content = member_of(message, "content");
+    uint64_t steps = UINT64_MAX;
+    if (!role || !value_is_text(*role, "assistant") || (content && content->kind != VALUE_NONE))
+        return STATUS_OK;
+    const struct value *calls = member_of(message, "tool_calls");
+    bool has_calls = calls && calls->kind == VALUE_LIST && calls->sequence->count > 0;
+    struct value filled = takes_null && has_calls ? value_none() : value_literal("");
+    if (!value_dict_put(arena, message.dict, value_literal("content"), filled, &steps))
+        return error_set(err, STATUS_LIMIT, "the request takes too much memory");
+    return STATUS_OK;
+}
+
+enum status openai_messages_adapt(struct arena *arena, struct value messages,
+                                  struct content_forms takes, struct error *err)
+{
+    for (size_t i = 0; i < messages.sequence->count; i++) {
+        enum status status = adapt_calls(arena, messages.sequence->items[i], err);
+        if (status == STATUS_OK)
+            status = fill_content(arena, messages.sequence->items[i], takes.null, err);
+        if (status == STATUS_OK && !takes.parts)
+            status = join_parts(arena, messages.sequence->items[i], err);
+        if (status != STATUS_OK)
+            return error_prefix(err, status, "\"messages\"[%zu]", i);
+    }
+    return STATUS_OK;
 }

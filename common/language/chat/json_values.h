@@ -1,6 +1,6 @@
-/* Values for a template from JSON: what Python's json.loads would give it. Strings come from the
- * request, so they are marked as input; they point into the document, which must outlive the
- * values, unless they are copied. */
+/* Values for a template from JSON, as Python's json.loads makes them, and from messages of OpenAI's
+ * clients. Strings come from the request, so they are marked as input. They point into the
+ * document, which must outlive the values, unless they are copied. */
 #ifndef BATON_LANGUAGE_CHAT_JSON_VALUES_H
 #define BATON_LANGUAGE_CHAT_JSON_VALUES_H
 
@@ -9,14 +9,30 @@
 
 struct json_values {
     struct arena *arena;
-    bool copies; /* strings into the arena, too */
+    bool copies; /* copies strings into the arena, too */
 };
 
-/* STATUS_INVALID for a number that Python has and this doesn't: an integer beyond int64 (or its
- * smallest), one that isn't finite; STATUS_LIMIT where the arena is full or nesting is deeper than
- * JSON_VALUES_LIMIT_DEPTH. The sentence has the path. */
+/* STATUS_INVALID: an unsupported number, which is an integer beyond int64 (or its smallest) or
+ * isn't finite. STATUS_LIMIT: the arena is full, or nesting is deeper than JSON_VALUES_LIMIT_DEPTH.
+ * The sentence has the path. */
 #define JSON_VALUES_LIMIT_DEPTH 100
 enum status json_values_make(const struct json_values *values, const struct json_value *json,
                              struct value *out, struct error *err) WARN_UNUSED;
+
+/* The forms of content that a template supports besides a string. */
+struct content_forms {
+    bool parts; /* a list */
+    bool null;  /* none, in a message that calls tools */
+};
+
+/* Changes `messages`, a list in `arena`. Arguments of tool calls that are JSON objects in a string
+ * become dicts. An assistant's content that is null or missing becomes "" (null if it calls tools
+ * and takes.null). Content in parts, all of them text, becomes one string unless takes.parts. Other
+ * forms stay. */
+enum status openai_messages_adapt(struct arena *arena, struct value messages,
+                                  struct content_forms takes, struct error *err) WARN_UNUSED;
+
+/* Returns the member, for reading or changing. NULL: `object` isn't a dict, or has no such key. */
+struct value *member_of(struct value object, const char *key);
 
 #endif

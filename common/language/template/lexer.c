@@ -1,4 +1,4 @@
-#include "common/language/template/lexer.h"
+#include "common/language/template/parser.h"
 
 #include "common/base/utf8.h"
 #include "common/language/template/python_text.h"

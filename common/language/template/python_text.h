@@ -17,6 +17,7 @@ size_t python_offset(struct value string, size_t index);
  * none. */
 size_t python_line_end(const char *text, size_t length, size_t at);
 
+/* Append str(value) and repr(value). */
 void python_str(struct run *run, struct text_builder *out, struct value value);
 void python_repr(struct run *run, struct text_builder *out, struct value value);
 struct value python_string_of(struct run *run, struct value value); /* str(value) */

@@ -75,16 +75,20 @@ struct value run_limit(struct run *run, const char *what);
 
 void run_spend(struct run *run, uint64_t count); /* steps */
 void *run_take(struct run *run, size_t bytes);   /* zeroed; NULL after a failure */
+/* Return a container with room for `capacity` values in the arena; NULL after a failure. */
 struct value_sequence *run_sequence(struct run *run, const char *type, size_t capacity);
 struct value_dict *run_dict(struct run *run, size_t capacity);
 void run_dict_put(struct run *run, struct value_dict *dict, struct value key, struct value value);
+/* Returns the value of the key, or NULL. */
 const struct value *run_dict_find(struct run *run, const struct value_dict *dict, struct value key);
 bool run_equal(struct run *run, struct value a, struct value b);
 
+/* Begin and end a string in the arena. Finishing fails if it became too large. */
 void run_builder(struct run *run, struct text_builder *builder);
 struct value run_finish(struct run *run, struct text_builder *builder);
 
 struct scope *run_scope(struct run *run, struct scope *outer); /* NULL after a failure */
+/* Sets a variable in this scope. The name is interned. */
 void scope_set(struct run *run, struct scope *scope, const char *name, struct value value);
 
 /* Return undefined values: for a variable, for an attribute or item, for an attribute that the
@@ -113,6 +117,7 @@ bool keyword_is(const struct keyword *keyword, const char *name);
 struct value evaluate(struct run *run, const struct node *node);
 /* execute.c */
 void execute(struct run *run, const struct node *body); /* a list of statements */
+/* Sets a name, the names of a tuple, or an attribute of a namespace. */
 void assign(struct run *run, const struct node *target, struct value value);
 struct value call_macro(struct run *run, const struct value_macro *macro, const struct call *call);
 /* Runs the body in its own scope and returns its output. */

@@ -1,9 +1,7 @@
 #include "router/doors/openai/openai_chat.h"
 
-#include "common/language/chat/chat_encode.h"
-#include "common/language/chat/chat_record.h"
 #include "common/language/chat/chat_request.h"
-#include "common/language/chat/chat_time.h"
+#include "common/language/chat/chat_template.h"
 #include "router/doors/openai/openai_fields.h"
 #include "router/doors/openai/tool_shape.h"
 

@@ -1,12 +1,12 @@
 /* The same request gives the same bytes, whatever the batch, the chunks of prompts, hits in the
- * prefix cache, preemption and the way back, the place of the prefill, the threads: hashes of the
- * fp32 logits of each of 96 tokens, drawn at temperature 1 by a seed (some penalized, some biased),
- * and of logprobs are those that the request gives alone. Each cell proves that what it names has
- * happened (run.h).
+ * prefix cache, preemption and the way back, the place of the prefill, the threads. Compares with
+ * the request alone: hashes of the fp32 logits of each of 96 tokens, drawn at temperature 1 by a
+ * seed (some penalized, some biased), and of logprobs. Each cell proves that its values had their
+ * effect (run.h).
  *
- *     build/debug/tests/test_equality                           cells in which every pair of values meets
- *     BATON_EQUALITY_SEED=2 build/debug/tests/test_equality     others
- *     BATON_EQUALITY=whole build/release/tests/test_equality    all of them
+ *     build/debug/tests/test_equality                           cells: every pair of values meets
+ *     BATON_EQUALITY_SEED=2 build/debug/tests/test_equality     other cells
+ *     BATON_EQUALITY=whole build/release/tests/test_equality    all cells
  */
 #include "common/base/clock.h"
 #include "tests/equality/run.h"

@@ -1,7 +1,8 @@
-/* Thousands of steps of random schedules: see schedule_sim.h for what is played and what must hold.
+/* Thousands of steps of random schedules. schedule_sim.h names the played parts and the invariants.
  *
- *     BATON_SCHEDULE_STEPS=100000 test_schedule   that many steps in lives of 150, from seed BATON_SCHEDULE_FIRST (1) on
- *     BATON_SCHEDULE_SEED=1234 test_schedule      this life, with everything that happens printed
+ *     BATON_SCHEDULE_STEPS=100000 test_schedule   so many steps, 150 a life, from seed
+ *                                                 BATON_SCHEDULE_FIRST (1) on
+ *     BATON_SCHEDULE_SEED=1234 test_schedule      this life, with every event printed
  */
 #include "tests/schedule/schedule_sim.h"
 

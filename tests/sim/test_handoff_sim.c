@@ -1,9 +1,10 @@
-/* Thousands of cluster lives, one a seed: see sim.h for what is played and what is checked.
+/* Thousands of cluster lives, one a seed: see sim.h for the played parts and the checks.
  *
- *     BATON_SIM_SEEDS=100000 test_handoff_sim     that many seeds, from BATON_SIM_FIRST (1) on
+ *     BATON_SIM_SEEDS=100000 test_handoff_sim     so many seeds, from BATON_SIM_FIRST (1) on
  *     BATON_SIM_SEED=1234 test_handoff_sim        this one, with every event printed
- *     BATON_SIM_SHRINK=0                          a failing life is printed as it is; else: lives that making it smaller may take
- *     BATON_SIM_IGNORE=reader,fence               does not look at these invariants */
+ *     BATON_SIM_SHRINK=0                          prints a failing life as it is; 1 or
+ *                                                 more: shrinks it in at most so many lives
+ *     BATON_SIM_IGNORE=reader,fence               does not check these invariants */
 #include "tests/sim/sim.h"
 
 #include <setjmp.h>

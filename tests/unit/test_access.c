@@ -1,4 +1,5 @@
-/* access: who may call and how much, and what a changed file of keys means to those that run. */
+/* access: which keys may call and how much, and the effect of a changed file of keys on running
+ * calls. */
 #include "router/ops/access.h"
 
 #include "common/base/clock.h"
@@ -218,8 +219,8 @@ static void test_tokens_and_priorities(void **state)
     access_settle(other, 1, NOW_US);
 }
 
-/* A call of two parts: one request, whose parts' tokens are added up, and which runs until the last
- * of them ends. */
+/* A call of two parts counts as one request. The tokens of its parts are added up, and it runs
+ * until the last part ends. */
 static void test_a_call_of_several_parts(void **state)
 {
     struct world *world = *state;
@@ -278,7 +279,7 @@ static void wait_answer(const struct world *world, const char *key, enum reason 
     }
 }
 
-/* Where errors are logged during one test. */
+/* The log of errors during one test. */
 static FILE *log_text;
 static int real_stderr;
 
@@ -328,7 +329,7 @@ static void test_a_changed_file(void **state)
                "tenant=c\nid=a sha256=" HASH_TEST " tenant=acme requests=3 tokens=1000 "
                "running=2\n");
     wait_answer(world, "test2", REASON_INVALID_API_KEY);
-    /* What a has used it has used. */
+    /* Tokens that key a has used stay used. */
     assert_int_equal(turned_away(world, "test", NOW_US, &refusal), REASON_RATE_LIMITED);
     assert_non_null(strstr(refusal.why.text, "running at once"));
     access_settle(two, 0, NOW_US);
@@ -336,7 +337,7 @@ static void test_a_changed_file(void **state)
     assert_int_equal(access_reserve(two, 200, PRIORITY_NORMAL, NOW_US, &refusal),
                      REASON_RATE_LIMITED);
     access_settle(two, 0, NOW_US);
-    /* One that can't be used changes nothing; one that says nothing lets nobody in. */
+    /* A file that can't be used changes nothing; an empty one admits no key. */
     write_keys(world, "id=a sha256=test tenant=acme\n");
     wait_logged("the changed file of keys can't be used");
     assert_int_equal(turned_away(world, "test", NOW_US, &refusal), REASON_RATE_LIMITED);

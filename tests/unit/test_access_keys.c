@@ -10,8 +10,10 @@
 
 #include <cmocka.h>
 
-#define HASH_A "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" /* of "test" */
-#define HASH_B "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752" /* of "test2" */
+/* SHA-256 of "test" */
+#define HASH_A "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+/* SHA-256 of "test2" */
+#define HASH_B "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
 
 static enum status parse(const char *text, struct access_keys *keys, struct error *err)
 {
@@ -53,7 +55,7 @@ static void test_keys_are_read(void **state)
     assert_null(find(&keys, "test3"));
     assert_null(find(&keys, ""));
     access_keys_deinit(&keys);
-    assert_int_equal(parse("", &keys, &err), STATUS_OK); /* nobody may call */
+    assert_int_equal(parse("", &keys, &err), STATUS_OK); /* no key may call */
     assert_int_equal(keys.count, 0);
     assert_null(find(&keys, "test"));
     access_keys_deinit(&keys);

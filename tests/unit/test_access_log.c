@@ -139,7 +139,8 @@ static void expect_lines(int reader, const char *name, size_t count)
     assert_int_equal(length, 0);
 }
 
-/* A fifo whose reader doesn't read: its writer stands still, the queue fills, and nobody waits. */
+/* A fifo with a reader that doesn't read: its writer blocks, the queue fills, and no caller
+ * waits. */
 static void test_more_lines_than_may_wait(void **state)
 {
     (void)state;
@@ -161,12 +162,12 @@ static void test_more_lines_than_may_wait(void **state)
     assert_true(kept >= ACCESS_LOG_MAX_LINES);
     expect_lines(reader, name, kept);
     access_log_close(log);
-    assert_false(has_more(reader)); /* who closes has written them all */
+    assert_false(has_more(reader)); /* a close has written all lines */
     close(reader);
     assert_int_equal(unlink(path), 0);
 }
 
-/* One whose reader reads nothing at all: the end comes all the same, and what is lost is
+/* A fifo with a reader that reads nothing at all: the log still ends, and lost lines are
  * counted. */
 static void test_an_end_that_does_not_wait_for_a_reader(void **state)
 {

@@ -51,7 +51,7 @@ static void test_what_is_registered(void **state)
     static const struct {
         const char *setting, *listen, *router, *bound, *address;
     } cases[] = {
-        /* What can be dialled is taken as it is. */
+        /* An address that can be dialled is taken unchanged. */
         {"", "127.0.0.1:0", "10.0.0.1:1", "127.0.0.1:4001", "127.0.0.1:4001"},
         {"", "[::1]:0", "10.0.0.1:1", "[::1]:4001", "[::1]:4001"},
         {"", "localhost:0", "nowhere.invalid:1", "localhost:4001", "localhost:4001"},
@@ -61,7 +61,7 @@ static void test_what_is_registered(void **state)
         {"", "[::]:4001", "127.0.0.1:1", "[::]:4001", "127.0.0.1:4001"},
         {"", ":4001", "127.0.0.1:1", "[::]:4001", "127.0.0.1:4001"},
         {"", "[::]:0", "[::1]:1", "[::]:4001", "[::1]:4001"},
-        /* What was said goes before everything. */
+        /* The configured address goes before everything else. */
         {"10.0.0.5", "0.0.0.0:0", "nowhere.invalid:1", "0.0.0.0:4001", "10.0.0.5:4001"},
         {"node:7000", "127.0.0.1:0", "127.0.0.1:1", "127.0.0.1:4001", "node:7000"},
         {"[fd00::1]", "[::]:0", "127.0.0.1:1", "[::]:4001", "[fd00::1]:4001"},

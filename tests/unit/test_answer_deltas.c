@@ -36,7 +36,7 @@ struct answer {
     struct answer_deltas out;
     struct str text;
     uint32_t ids;
-    size_t longest; /* of the pieces of text */
+    size_t longest; /* bytes of the longest piece of text */
 };
 
 static void answer_init(struct answer *answer, const char *const *stops, size_t stop_count)
@@ -251,7 +251,7 @@ static void test_logprobs_where_they_are_returned(void **state)
         assert_false(
             answer_deltas_token(&out, &(struct stream_token){5, 0, &logprobs}, FINISH_NONE));
     }
-    assert_true(answer_deltas_take(&out, &delta)); /* of logprobs alone */
+    assert_true(answer_deltas_take(&out, &delta)); /* a delta of logprobs alone */
     assert_int_equal(delta.id_count + delta.hash_count, 0);
     assert_int_equal(delta.logprobs_count, 40);
     for (uint32_t i = 0; i < 40; i++)
@@ -261,7 +261,7 @@ static void test_logprobs_where_they_are_returned(void **state)
     answer_deltas_deinit(&out);
 }
 
-/* Text that nobody takes is bounded; what is lost is never passed over in silence. */
+/* Text that isn't taken is bounded, and a loss is always reported. */
 static void test_text_that_is_not_taken_is_bounded(void **state)
 {
     (void)state;

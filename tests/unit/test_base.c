@@ -192,7 +192,8 @@ static void *push_later(void *ring)
     return NULL;
 }
 
-/* Who polls sees what was pushed before he asked for the descriptor, too; who sleeps is woken. */
+/* A polling thread also sees items that were pushed before it asked for the descriptor. A sleeping
+ * thread is woken. */
 static void test_ring_wakes_who_waits(void **state)
 {
     (void)state;

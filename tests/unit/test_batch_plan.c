@@ -1,4 +1,4 @@
-/* batch_plan and policy: whose rows a step has. */
+/* batch_plan and policy: the rows of a step. */
 #include "common/engine/sched/batch_plan.h"
 
 #include <setjmp.h>
@@ -39,7 +39,7 @@ static struct sequence *add(struct batch_case *c, enum priority priority, uint32
     return sequence;
 }
 
-/* "0:1 3:4 ..." of request and rows, a "*" where a token is drawn. */
+/* Returns "0:1 3:4 ...": request and rows, and a "*" if a token is drawn. */
 static const char *plan(struct batch_case *c, enum policy_kind policy)
 {
     static char text[256];
@@ -229,7 +229,8 @@ static void test_prompts_share_the_time(void **state)
     assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:6* 2:94");
 }
 
-/* Nobody waits for `offline`, but an offline prompt would hold up the answers of others. */
+/* Steps aren't bounded for `offline` answers. But an offline prompt is bounded beside online
+ * answers, which it would delay. */
 static void test_time_is_bounded_beside_online_decodes_only(void **state)
 {
     (void)state;
@@ -242,7 +243,7 @@ static void test_time_is_bounded_beside_online_decodes_only(void **state)
     assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:400*");
     struct sequence *answer = add(&c, PRIORITY_NORMAL, 3, 3);
     assert_string_equal(plan(&c, POLICY_FCFS), "2:1* 0:1* 1:20");
-    answer->waits = true; /* it has no row: the step holds up nobody */
+    answer->waits = true; /* it has no row: the step delays no answer */
     assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:400*");
 }
 

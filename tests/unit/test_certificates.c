@@ -233,7 +233,7 @@ static void test_files_that_cannot_be_used_change_nothing(void **state)
     const struct certificate_set *before = certificates_take(certificates);
     write_leaf(&plan, folder->cert, NULL); /* another key's */
     unlink(folder->ca);
-    for (int i = 0; i < 20; i++) /* of the watch's looks */
+    for (int i = 0; i < 20; i++) /* looks of the watch */
         poll(NULL, 0, LOOK_US / 1000);
     assert_int_equal(certificates_version(certificates), 1);
     const struct certificate_set *same = certificates_take(certificates);

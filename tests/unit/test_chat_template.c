@@ -461,8 +461,8 @@ static void test_tokens_across_a_border(void **state)
     tokenizer_close(tokenizer);
 }
 
-/* Where special tokens are looked for in normalized text, it is what the request adds to them that
- * counts. */
+/* If special tokens are searched in normalized text, the bytes that the request adds to them
+ * count. */
 static void test_special_tokens_of_normalized_text(void **state)
 {
     (void)state;

@@ -120,8 +120,8 @@ static void remove_logs(const char *name)
     rmdir(path);
 }
 
-/* What killed clusters left goes, but for their newest logs; what lives, and what isn't ours,
- * stays. */
+/* Files of killed clusters are deleted, except their newest logs. Files of living clusters, and
+ * foreign files, stay. */
 static void test_sweeping(void **state)
 {
     (void)state;

@@ -171,7 +171,8 @@ struct repeated {
     char models[12];
 };
 
-/* A text whose flag may be repeated: joined with commas, from one source, up to its field's end. */
+/* A text with a flag that may be repeated: joined with commas, from one source, up to its field's
+ * end. */
 static void test_a_text_that_repeats(void **state)
 {
     (void)state;
@@ -323,7 +324,8 @@ static const struct config_setting *row_of_prog(const char *name)
     return NULL;
 }
 
-/* What another program takes is kept as it was written, and may be what its own row says. */
+/* A text for another program is kept as it was written, and that program's row decides which values
+ * are valid. */
 static void test_a_text_for_another_program(void **state)
 {
     (void)state;
@@ -371,7 +373,8 @@ static const struct config_setting *row_of_nobody(const char *name)
     return NULL;
 }
 
-/* Any start finds a row whose taker has none of that name, not only one that gives it. */
+/* Every start finds that the other program lacks the row, even a start that doesn't give the
+ * setting. */
 static void test_a_taker_without_the_row(void **state)
 {
     (void)state;

@@ -387,7 +387,7 @@ static void test_refusals_are_one_sentence(void **state)
 #define FULL    "\"full_attention\""
 #define SLIDING "\"sliding_attention\""
 
-/* What the keys of each family make of its windows, biases and norms. */
+/* The keys of each family decide its windows, biases and norms. */
 static void test_families(void **state)
 {
     (void)state;

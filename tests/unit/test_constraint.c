@@ -231,7 +231,7 @@ static void test_alternatives(void **state)
          "\"a\":{\"type\":\"object\"}}}],\"required\":[\"a\"]}",
          {"{\"a\":[1]}", "{\"a\":{\"b\":[1]}}"},
          {"{\"a\":1}", "{}"}},
-        /* What an object goes on with depends on which alternatives its first property left. */
+        /* The rest of an object depends on the alternatives that its first property left. */
         {"{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"enum\":[\"x\",\"z\"]},"
          "\"v\":" INT "},\"required\":[\"k\",\"v\"]},{\"type\":\"object\",\"properties\":{\"k\":{"
          "\"enum\":[\"y\",\"z\"]},"
@@ -551,8 +551,8 @@ static void test_steps_are_limited(void **state)
                 "takes more than 33554432 steps to compile");
 }
 
-/* Whatever a constraint is made of, its parts draw from one count: none of them begins anew. What
- * the last one does before it looks is a row of a table. */
+/* All parts of a constraint draw from one count, whatever they are: none starts a new one. The last
+ * part may do the work of one table row before it checks the count. */
 static void test_no_constraint_takes_more_steps_than_all_may(void **state)
 {
     (void)state;

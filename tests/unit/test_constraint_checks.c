@@ -112,7 +112,7 @@ static void test_what_is_remembered_is_bounded(void **state)
     end(&told);
 }
 
-/* Before the thread runs: what waits, and for whom. */
+/* Before the thread runs: which constraints wait, and for which owner. */
 static void test_what_waits_is_bounded_and_takes_turns(void **state)
 {
     (void)state;
@@ -146,7 +146,7 @@ static void test_what_waits_is_bounded_and_takes_turns(void **state)
     end(&told);
 }
 
-/* Who asks no more makes room, and what nobody asks for is not compiled. */
+/* A withdrawn request makes room, and a constraint without requests is not compiled. */
 static void test_what_is_withdrawn_is_not_compiled(void **state)
 {
     (void)state;

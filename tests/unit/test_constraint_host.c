@@ -84,7 +84,7 @@ static void test_leases_share_what_is_compiled(void **state)
     constraint_host_give(host, one);
     constraint_host_give(host, same);
     struct constraint_lease *again = settled(host, CONSTRAINT_REGEX, "a+");
-    assert_ptr_equal(again->entry, entry); /* kept, though nobody held it */
+    assert_ptr_equal(again->entry, entry); /* kept, though without a lease */
     assert_true(constraint_host_is_end(host, 0));
     assert_false(constraint_host_is_end(host, VOCAB + 5));
     constraint_host_stop(host);
@@ -132,7 +132,8 @@ static void test_what_cannot_be_compiled_is_said(void **state)
 static void test_a_constraint_over_the_memory_is_refused(void **state)
 {
     (void)state;
-    struct constraint_host *host = host_of(MODEL, 200 << 10); /* of a few states and their sets */
+    /* bytes of a few states and their sets */
+    struct constraint_host *host = host_of(MODEL, 200 << 10);
     struct constraint_lease *held[64];
     char text[2] = "a";
     int count = 0;
@@ -153,8 +154,8 @@ static void test_a_constraint_over_the_memory_is_refused(void **state)
     constraint_host_destroy(host);
 }
 
-/* However many of one owner wait, another waits for one of them; and who leaves before his turn
- * costs nothing. */
+/* Another owner waits for only one of an owner's constraints, however many wait. An owner that
+ * leaves before its turn costs nothing. */
 static void test_turns_go_round_the_owners(void **state)
 {
     (void)state;
@@ -245,7 +246,7 @@ static bool has(struct step_allowed allowed, uint32_t id)
     return allowed.bits[id / 32] >> id % 32 & 1;
 }
 
-/* What a step loop has: the walker, and who hears that it is through with something. */
+/* The parts of a step loop: the walker, and the receiver of its reports. */
 struct steps {
     struct constraint_walker *walker;
     struct step_constraints *constraints;
@@ -298,7 +299,7 @@ static void test_a_state_follows_from_the_tokens(void **state)
                         other = step_constraints_find(constraints, &told);
     assert_memory_equal(one.bits, other.bits, VOCAB / 8);
     assert_false(one.end_only);
-    /* What no constraint allows ends it. */
+    /* A token that no constraint allows ends it. */
     tokens[5] = a;
     step_constraints_remove(constraints, told.constraint);
     told.constraint = step_constraints_add(constraints, leases[2]);
@@ -321,7 +322,7 @@ static void test_ends(void **state)
     struct sequence sequence = {.tokens = tokens, .token_count = 1, .prompt_count = 1};
     sequence.constraint = step_constraints_add(constraints, lease);
     sequence.sampling.stop_ids[0] = 7;
-    sequence.sampling.stop_ids[1] = UINT32_MAX; /* of no vocabulary */
+    sequence.sampling.stop_ids[1] = UINT32_MAX; /* not in any vocabulary */
     sequence.sampling.stop_id_count = 2;
     struct step_allowed allowed = step_constraints_find(constraints, &sequence);
     assert_false(has(allowed, 0) || has(allowed, 7));
@@ -361,7 +362,7 @@ static void add_costly(struct steps *steps, struct constraint_host *host, const 
     }
 }
 
-/* Until nobody waits, with a few nodes a step. */
+/* Runs steps of a few nodes until no sequence waits. */
 static void prepare_all(struct steps *steps, struct sequence *const *list, uint32_t count)
 {
     for (;;) {
@@ -376,8 +377,8 @@ static void prepare_all(struct steps *steps, struct sequence *const *list, uint3
     }
 }
 
-/* What a step has no time for goes on beside it, and is what it would have been at once; who is in
- * the same state waits for the same. */
+/* A walk too long for a step goes on beside it, and gives the same set as at once. Sequences in the
+ * same state wait for the same set. */
 static void test_sets_are_worked_out_beside_the_steps(void **state)
 {
     (void)state;
@@ -400,7 +401,7 @@ static void test_sets_are_worked_out_beside_the_steps(void **state)
     for (int i = 0; i < COUNT; i++)
         assert_memory_equal(step_constraints_find(steps.constraints, list[i]).bits,
                             step_constraints_find(at_once.constraints, &again[i]).bits, VOCAB / 8);
-    /* What one request says of ends isn't the other's. */
+    /* One request's stop ids don't affect the other. */
     a = id_of(host, "a");
     uint32_t more[] = {5, a};
     sequences[3].sampling.ignore_eos = true;
@@ -417,7 +418,8 @@ static void test_sets_are_worked_out_beside_the_steps(void **state)
     constraint_host_destroy(host);
 }
 
-/* Wherever its walk is; who waited for the same set has it made. */
+/* The answer may go at any point of its walk. Another one that waited for the same set has it
+ * made. */
 static void test_an_answer_goes_while_its_set_is_worked_out(void **state)
 {
     (void)state;

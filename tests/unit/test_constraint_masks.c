@@ -214,7 +214,7 @@ static void test_masks_are_what_each_token_says(void **state)
     }
 }
 
-/* Where the stack is almost full, less is allowed than the state alone would say. */
+/* If the stack is almost full, fewer tokens are allowed than by the state alone. */
 static void test_masks_near_the_depth_limit(void **state)
 {
     (void)state;
@@ -387,8 +387,8 @@ static struct constraint_state behind(const struct constraint *constraint, const
     return state;
 }
 
-/* Who is in one state holds one set, whoever makes it; none that is held goes, and one that nobody
- * made is forgotten. */
+/* Answers in one state hold one set, whichever makes it. A held set isn't evicted, and an
+ * unfinished one without a maker is dropped. */
 static void test_sets_are_held(void **state)
 {
     (void)state;

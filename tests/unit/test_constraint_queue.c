@@ -1,5 +1,5 @@
-/* constraint_queue: a constraint is compiled once, in the first turn of any owner who asks for it,
- * and only while somebody does. */
+/* constraint_queue: a constraint is compiled once, in the first turn of any owner that asks for it,
+ * and only while a request asks for it. */
 #include "router/dispatch/constraint_queue.h"
 
 #include <setjmp.h>
@@ -80,7 +80,7 @@ static void test_what_nobody_asks_for_any_more_goes(void **state)
     assert_int_equal(ask(&queue, "shared", 1), STATUS_OK);
     assert_int_equal(ask(&queue, "shared", 2), STATUS_OK);
     assert_int_equal(ask(&queue, "gone", 1), STATUS_OK);
-    withdraw(&queue, "gone", 2); /* who hasn't asked */
+    withdraw(&queue, "gone", 2); /* owner 2 hasn't asked */
     withdraw(&queue, "unknown", 1);
     assert_int_equal(queue.count, 3);
     withdraw(&queue, "gone", 1);
@@ -107,9 +107,10 @@ static void test_an_owner_has_so_many_places(void **state)
         assert_int_equal(ask(&queue, text, 1), STATUS_OK);
     }
     assert_int_equal(ask(&queue, "another", 1), STATUS_LIMIT);
-    assert_int_equal(ask(&queue, "n0", 1), STATUS_OK); /* he has that place */
+    assert_int_equal(ask(&queue, "n0", 1), STATUS_OK); /* owner 1 has that place already */
     assert_int_equal(ask(&queue, "another", 2), STATUS_OK);
-    assert_int_equal(ask(&queue, "another", 1), STATUS_LIMIT); /* whoever else waits for it */
+    /* even if another owner waits for it */
+    assert_int_equal(ask(&queue, "another", 1), STATUS_LIMIT);
     withdraw(&queue, "n1", 1);
     assert_int_equal(ask(&queue, "another", 1), STATUS_OK);
     /* Without room for one more, what is there is shared. */

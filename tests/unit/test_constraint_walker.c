@@ -1,6 +1,6 @@
-/* constraint_walker: walks take turns of so many nodes, and one that is taken back has no turn more
- * than it is in. The walks here are scripted: a turn ends when the test says so. That _take_back
- * waits is seen by its wait (both are --wrap'd by the linker). */
+/* constraint_walker: walks take turns of so many nodes, and a walk that is taken back gets no turn
+ * after its current one. The walks here are scripted: a turn ends when the test says so. The linker
+ * wraps _take_back and its wait (--wrap), so that the test sees it wait. */
 #include "common/worker/constraint_walker.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@
 /* In place of the walk over a vocabulary. */
 struct constraint_walk {
     char name;
-    uint32_t turns; /* that are left */
+    uint32_t turns; /* turns left */
     bool gated;     /* its first turn posts `reached` and waits for `open` */
 };
 
@@ -25,7 +25,7 @@ static struct {
     sem_t reached, open, through;
     char turns[16]; /* the names of walks that had a turn, in their order */
     size_t count;
-    uint64_t nodes; /* of a turn, and all were equal */
+    uint64_t nodes; /* nodes of a turn; `unequal`: turns differed */
     bool unequal;
     bool open_at_wait; /* once the step thread waits for the walker */
 } script;
@@ -76,7 +76,7 @@ static struct constraint_walker *open_walker(bool open_at_wait)
     return walker;
 }
 
-/* What the walks did is there to be read behind this. */
+/* After this, the results of the walks can be read. */
 static void close_walker(struct constraint_walker *walker)
 {
     constraint_walker_destroy(walker);
@@ -157,7 +157,7 @@ static void test_a_walk_taken_back_may_be_whole(void **state)
     assert_string_equal(script.turns, "ab");
 }
 
-/* Nobody waits for a turn that another walk has. */
+/* Taking a walk back doesn't wait for another walk's turn. */
 static void test_a_walk_that_is_queued_is_taken_back_at_once(void **state)
 {
     (void)state;

@@ -10,8 +10,7 @@
 
 #include <cmocka.h>
 
-/* Id = byte, 300 is special, 301 is text that no byte-level alphabet spells, 302..399 are holes but
- * for 399. */
+/* Id = byte, 300 is special, 301 is text that no byte-level alphabet spells, 302..398 are holes. */
 static struct tokenizer *opened(void)
 {
     struct tokenizer *tokenizer = NULL;

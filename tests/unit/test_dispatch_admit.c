@@ -1,5 +1,5 @@
-/* Admission: places in all, each model's reserve, and the door, where calls are that are about to be
- * told that there is no place. */
+/* Admission: places in all, each model's reserve, and the door, where calls are that are about to
+ * be told that there is no place. */
 #include "tests/unit/dispatch_fixture.h"
 
 #include "common/base/rng.h"
@@ -28,8 +28,8 @@ static void test_calls_at_the_door_are_limited(void **state)
     teardown(&world);
 }
 
-/* Calls ask for one choice or several. In any order: never more than there are places, never one
- * refused for whom a place is kept, or for whom there is a free one. */
+/* Calls ask for one choice or several, in any order. There are never more than there are places,
+ * and a call with a reserved or a free place is never refused. */
 static void test_reserves_hold_in_any_order(void **state)
 {
     (void)state;
@@ -104,7 +104,7 @@ static void test_choices_have_a_place_each(void **state)
     for (size_t call = 0; call < 20; call++)
         assert_false(askers[call].ended);
 
-    /* Who goes makes room for who comes in the same batch, and not before. */
+    /* A call that ends makes room for a later one in the same batch, and not before. */
     close_with(&world, 1, RPC_OK);
     assert_int_equal(dispatch_reserve(world.dispatch, world.calls[3], 0, 16), REASON_OVERLOADED);
     dispatch_turn(world.dispatch);

@@ -2,7 +2,7 @@
  * the count, the gauges, other choices. */
 #include "tests/unit/dispatch_fixture.h"
 
-/* What a client finds when it is told its end. */
+/* The state that a client finds when it gets its status. */
 struct looker {
     struct asker asker; /* first: the handle */
     struct world *world;
@@ -213,7 +213,7 @@ static void test_of_calls_that_close_when_told(void **state)
     teardown(&world);
 }
 
-/* Who left is counted as that, once, and is told all the same. */
+/* A client that has left is counted as cancelled, once, and its status is still reported. */
 static void test_of_one_that_left(void **state)
 {
     (void)state;
@@ -236,7 +236,7 @@ static size_t lingering(const struct world *world)
     return count;
 }
 
-/* Answered calls stay until their clients have read the end, and are in nobody's way. */
+/* Answered calls stay until their clients have read the end, and take no place of others. */
 static void test_calls_that_linger(void **state)
 {
     (void)state;

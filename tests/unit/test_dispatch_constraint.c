@@ -1,6 +1,6 @@
-/* Requests whose constraint nobody has compiled yet: who takes turns, what one of them may have
- * waiting, and that one which ends takes its compilation out of the queue. The test takes every
- * turn; constraints are compiled when it says so. */
+/* Requests with a constraint that isn't compiled yet: their turns, the number that one owner may
+ * have waiting, and that a request's end takes its compilation out of the queue. The test takes
+ * every turn; constraints are compiled when it says so. */
 #include "tests/unit/dispatch_fixture.h"
 
 #include "router/dispatch/constraint_queue.h"
@@ -73,8 +73,7 @@ static void test_a_request_that_ends_takes_its_compilation_along(void **state)
     teardown(&world);
 }
 
-/* Nobody has a key: an address has its share of the room, and no more, and takes turns with
- * others. */
+/* Without keys, an address has its share of the room, and no more, and takes turns with others. */
 static void test_an_address_has_a_share_of_the_room(void **state)
 {
     (void)state;

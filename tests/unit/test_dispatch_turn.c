@@ -1,5 +1,5 @@
-/* Whose turn it is: who brings something acts on it, unless somebody else is at it, or it is the
- * thread's; nothing is left lying. */
+/* Turns: a thread that brings a message handles it, unless another thread has the turn or the
+ * message is for the dispatch thread. No message is left behind. */
 #include "tests/unit/dispatch_fixture.h"
 
 #include "common/base/clock.h"
@@ -52,7 +52,7 @@ static void test_who_asks_takes_the_turn(void **state)
     teardown(&world);
 }
 
-/* What time asks for is the thread's, which must not sleep longer than until then. */
+/* Timed work is the dispatch thread's, which must not sleep longer than until then. */
 static void test_the_thread_is_told_of_an_earlier_time(void **state)
 {
     (void)state;
@@ -76,7 +76,7 @@ static void test_the_thread_is_told_of_an_earlier_time(void **state)
 
 static void take_the_turn(struct dispatch *dispatch)
 {
-    pthread_mutex_lock(&dispatch->turn); /* of which nobody knows that it is this thread's */
+    pthread_mutex_lock(&dispatch->turn); /* no record says that this thread has it */
 }
 
 static void test_what_comes_in_anothers_turn_is_his(void **state)
@@ -105,7 +105,7 @@ static void release_late(void *handle)
         ;
 }
 
-/* What a turn took they leave out many times over, however long they had rested. */
+/* After a turn, helpers pause for a multiple of its time, however long they had paused before. */
 static void test_helpers_have_a_part_of_the_time(void **state)
 {
     (void)state;
@@ -192,7 +192,7 @@ struct poster {
 };
 
 static struct poster posters[POSTERS];
-static atomic_bool released[POSTERS]; /* of calls */
+static atomic_bool released[POSTERS]; /* one for each call */
 static atomic_uint arrived;
 
 static void on_release(void *handle)

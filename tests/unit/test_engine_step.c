@@ -119,7 +119,7 @@ static void test_who_asks_gets_the_hash_of_the_logits(void **state)
     struct engine *engine = *state;
     struct sampling plain = sampling_default(), asks = sampling_with_hash();
     struct engine_sequence pair[2] = {sequence_of(&plain, 5), sequence_of(&asks, 5)};
-    pair[0].logits_hash = 7; /* of the step before */
+    pair[0].logits_hash = 7; /* the hash of the step before */
     pair[1].blocks = OTHER_BLOCKS;
     step(engine, pair, 2);
     assert_int_equal(pair[0].logits_hash, 0);

@@ -230,7 +230,7 @@ static void test_kill_stop_and_pause(void **state)
     unlink(go);
 }
 
-/* Whoever reads the log of a process that fails on purpose is told so in its first lines. */
+/* The first lines of the log say that the process fails on purpose. */
 static void test_what_is_armed_is_told(void **state)
 {
     (void)state;

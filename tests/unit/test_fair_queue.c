@@ -1,4 +1,4 @@
-/* fair_queue: one owner's many items hold nobody else up for more than one of them. */
+/* fair_queue: one owner's many items delay another owner by one item at most. */
 #include "common/base/fair_queue.h"
 
 #include <setjmp.h>
@@ -27,7 +27,7 @@ static void test_turns(void **state)
     struct fair_item gone;
     fair_queue_push(&queue, &gone, 4);
     fair_queue_remove(&queue, &gone);
-    fair_queue_push(&queue, &late, 3); /* who was never served comes before both */
+    fair_queue_push(&queue, &late, 3); /* an owner that was never served comes before both */
     assert_ptr_equal(fair_queue_pop(&queue), &late);
     assert_ptr_equal(fair_queue_pop(&queue), &greedy[1]);
     assert_ptr_equal(fair_queue_pop(&queue), &other[1]);

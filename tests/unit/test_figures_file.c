@@ -1,4 +1,4 @@
-/* figures_file: who is stopped takes its own file away, and nobody else's. */
+/* figures_file: a stopped benchmark deletes its own file, and no other one's. */
 #include "common/cli/bench.h"
 
 #include <setjmp.h>
@@ -36,7 +36,7 @@ static int end(void **state)
     return rmdir(f->folder);
 }
 
-/* What another process does: it writes the same file, and is not done. */
+/* Plays another process that writes the same file, and is not done. */
 static void begin_another(const struct fixture *f)
 {
     static struct whole_file other;

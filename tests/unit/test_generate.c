@@ -472,8 +472,8 @@ static void test_a_connection_that_broke_is_not_one_that_never_was(void **state)
     }
 }
 
-/* Who computed it: of a prompt alone no decode worker hears, and there is nothing between
- * tokens. */
+/* Figures name the workers. With a prompt alone no decode worker takes part, and there is no time
+ * between tokens. */
 static void test_figures_name_the_workers(void **state)
 {
     (void)state;

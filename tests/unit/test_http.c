@@ -172,7 +172,7 @@ static void test_addresses_that_are_wrong(void **state)
 
 #define ADDRESS_BYTES 32
 
-/* A listener that nobody accepts from yet. */
+/* A listener without an accept so far. */
 static int listen_anywhere(char address[ADDRESS_BYTES])
 {
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -234,7 +234,7 @@ static void test_a_head_of_any_length_is_given_up(void **state)
     close(fd);
 }
 
-/* Who comes while no descriptor is left waits outside until there is one. */
+/* A client that comes while no descriptor is left waits outside until there is one. */
 static void test_out_of_descriptors(void **state)
 {
     struct fixture *fixture = *state;
@@ -311,7 +311,7 @@ static int set_up_impatient(void **state)
     return start_fixture(state, SECOND_US);
 }
 
-/* Whoever says nothing, or half a request, is sent away. */
+/* A client that sends nothing, or half a request, is disconnected. */
 static void test_silence_is_limited(void **state)
 {
     struct fixture *fixture = *state;
@@ -324,8 +324,7 @@ static void test_silence_is_limited(void **state)
     for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
         char bytes[4096];
         do
-            assert_int_equal(poll(&silent[i], 1, 9000),
-                             1); /* shorter than where nobody says how long */
+            assert_int_equal(poll(&silent[i], 1, 9000), 1); /* shorter than the default */
         while (recv(silent[i].fd, bytes, sizeof bytes, 0) > 0);
         assert_true(clock_now_us() - begin_us >= 9 * SECOND_US / 10);
         close(silent[i].fd);

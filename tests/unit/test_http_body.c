@@ -119,7 +119,7 @@ static void test_limits_of_chunks(void **state)
         strcpy(text + HTTP_MAX_CHUNK_LINE_BYTES - 2 + more, "\r\n\r\n");
         assert_int_equal(take_text(&chunked, text, &payload, &used), more ? 400 : 0);
     }
-    for (int more = 0; more < 2; more++) { /* what stands behind the chunks */
+    for (int more = 0; more < 2; more++) { /* fields after the chunks */
         int length = sprintf(text, "0\r\nX: ");
         memset(text + length, 'x', sizeof text - (size_t)length);
         strcpy(text + 3 + HTTP_MAX_TRAILER_BYTES - 4 + more, "\r\n\r\n");

@@ -1,4 +1,4 @@
-/* http_client over TLS: who is trusted and who is not, by both sides, each refusal with its
+/* http_client over TLS: which peers each side trusts and refuses, each refusal with its
  * sentence. */
 #include "certificate_fixture.h"
 #include "tests/unit/http_fixture.h"
@@ -127,7 +127,7 @@ static void peer_stop(const struct peer *peer)
     close(peer->fd);
 }
 
-/* What the client has: the CA of one folder, a certificate of another one. */
+/* The client's side: the CA of one folder, a certificate of another one. */
 struct side {
     const struct folder *trusts, *shows;
     const char *scheme, *name, *key;
@@ -256,7 +256,7 @@ static void test_tls_and_none(void **state)
                       secured = {.trusts = &world->server, .scheme = "http://"};
     const struct peer tls = {.shows = &world->server}, none = {.shows = NULL},
                       silent = {.answers = ""},
-                      record = {.answers = "\x15\x03\x03"}; /* an alert, but for its length */
+                      record = {.answers = "\x15\x03\x03"}; /* an alert without its length */
     expect_refused(none, &trusting, STATUS_INVALID,
                    "answers, but not in TLS: call it with http://");
     expect_refused(silent, &trusting, STATUS_UNAVAILABLE, "in the middle of the TLS handshake");
@@ -283,7 +283,7 @@ static void test_answers_that_end(void **state)
     assert_int_equal(asked_of(&counted, &trusting, &err), STATUS_OK);
     uncounted.cuts = true;
     expect_refused(uncounted, &trusting, STATUS_UNAVAILABLE, "broke off in the middle");
-    /* Of a post the head has said all. */
+    /* For a POST, the head of the answer is enough. */
     struct certificates *certificates;
     const struct certificates_config config = {.name = "tls", .paths = {.ca = world->server.ca}};
     assert_int_equal(certificates_open(&config, &certificates, &err), STATUS_OK);

@@ -6,14 +6,14 @@
 #include <netinet/tcp.h>
 #include <sched.h>
 
-/* What the handler keeps for the test, which is the other thread. */
+/* Kept by the handler for the test, which is another thread. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct http_exchange *kept[64];
     int kept_count;
     int over_count;
-    enum http_outcome outcome; /* of the last that was over */
+    enum http_outcome outcome; /* outcome of the last ended exchange */
     uint64_t over_us;
 } desk = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -71,7 +71,7 @@ static enum http_outcome wait_over(int number)
 
 static struct http_server *server;
 static const char *address;
-static struct str heard; /* of a test's client */
+static struct str heard; /* bytes that a test's client received */
 
 static void start_server(struct http_server_config config)
 {
@@ -125,7 +125,7 @@ static enum status write_text(struct http_exchange *exchange, const char *text)
 #define ASK     "GET /keep HTTP/1.1\r\nHost: a\r\n\r\n"
 #define ASK_NOW "GET /now HTTP/1.1\r\nHost: a\r\n\r\n"
 
-/* A connection whose request is the test's to answer, the `number`th that is kept. */
+/* Opens a connection with a request that the test answers, the `number`th kept one. */
 static struct http_exchange *ask(int *fd, int number)
 {
     *fd = connected(address);
@@ -307,7 +307,7 @@ static void test_a_client_that_goes_behind_unread_requests_is_noticed(void **sta
     http_exchange_drop(exchange);
 }
 
-/* Who sends his request, and closes his half at once, still gets what is answered at once. */
+/* A client that sends its request, and closes its half at once, still gets an immediate answer. */
 static void test_a_half_closed_client_reads_what_is_ready(void **state)
 {
     (void)state;
@@ -426,8 +426,8 @@ static void test_a_reader_that_stalls_is_ended(void **state)
     close(fd);
 }
 
-/* A connection with a small window, whose request is the test's to answer: little of an answer is
- * on its way, the rest waits at the server. */
+/* Opens a connection with a small window and a request that the test answers. A small part of an
+ * answer is on its way, the rest waits at the server. */
 static struct http_exchange *ask_narrowly(int *fd, int number)
 {
     static const int room = 4096, segment = 1460;
@@ -449,8 +449,8 @@ static void read_bytes(int fd, size_t count)
     }
 }
 
-/* Who reads 256 bytes a second isn't taken for one who reads nothing: his progress is seen within
- * the router's 60 s, and no test waits for those. */
+/* A client that reads 256 bytes a second isn't taken for one that reads nothing: the server sees
+ * its progress within the router's 60 s. No test waits that long. */
 static void test_a_slow_readers_progress_is_seen(void **state)
 {
     (void)state;
@@ -489,7 +489,7 @@ static void test_an_answer_broken_off_does_not_look_whole(void **state)
         assert_true(hear(fd, &heard, "begun\r\n"));
         if (how)
             http_exchange_abort(exchange);
-        http_exchange_drop(exchange); /* the last who could have ended it */
+        http_exchange_drop(exchange); /* the last reference that could have ended it */
         assert_false(hear(fd, &heard, NULL));
         assert_null(strstr(heard.data, "\r\n0\r\n"));
         assert_int_equal(wait_over(how + 1), HTTP_ABORTED);
@@ -660,7 +660,7 @@ static void test_faults_end_one_connection_and_no_other(void **state)
     static const char *const faults[] = {"http.accept=fail", "http.receive=fail", "http.send=fail"};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         str_clear(&heard);
-        http_server_stop(server); /* what is armed belongs to one thread at a time */
+        http_server_stop(server); /* an armed failpoint belongs to one thread at a time */
         arm(faults[i]);
         start_server((struct http_server_config){0});
         int fd = connected(address);
@@ -675,8 +675,8 @@ static void test_faults_end_one_connection_and_no_other(void **state)
     }
 }
 
-/* Whom another thread has answered is idle from then on, and not only when the loop has tidied up:
- * a second later he makes room for the first who comes. */
+/* A client that another thread has answered is idle from then on, and not only after the loop has
+ * cleaned up. A second later it makes room for the first newcomer. */
 static void test_who_was_answered_directly_makes_room_in_time(void **state)
 {
     (void)state;

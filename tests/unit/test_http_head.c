@@ -218,20 +218,20 @@ static void test_limits_of_heads(void **state)
     (void)state;
     static char text[HTTP_MAX_HEAD_BYTES + 4096];
     struct http_head head;
-    for (int more = 0; more < 2; more++) { /* of the request line */
+    for (int more = 0; more < 2; more++) { /* bytes in the request line */
         int a = HTTP_MAX_LINE_BYTES - (int)strlen("GET / HTTP/1.1") + more;
         memset(text, 'a', sizeof text);
         memcpy(text, "GET /", 5);
         strcpy(text + 5 + a, " HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_int_equal(status_of(text, &head), more ? 414 : 0);
     }
-    for (int more = 0; more < 2; more++) { /* of a field */
+    for (int more = 0; more < 2; more++) { /* bytes in a field */
         size_t used = (size_t)sprintf(text, GET_ HOST_ "X:");
         memset(text + used, 'a', HTTP_MAX_LINE_BYTES);
         strcpy(text + used + HTTP_MAX_LINE_BYTES - 2 + more, "\r\n\r\n");
         assert_int_equal(status_of(text, &head), more ? 431 : 0);
     }
-    for (int more = 0; more < 2; more++) { /* of fields */
+    for (int more = 0; more < 2; more++) { /* number of fields */
         size_t used = (size_t)sprintf(text, GET_ HOST_);
         for (int i = 1; i < HTTP_MAX_FIELDS + more; i++)
             used += (size_t)sprintf(text + used, "X: %d\r\n", i);
@@ -240,7 +240,7 @@ static void test_limits_of_heads(void **state)
         if (!more)
             assert_int_equal(head.field_count, HTTP_MAX_FIELDS);
     }
-    for (int more = 0; more < 2; more++) { /* of all */
+    for (int more = 0; more < 2; more++) { /* bytes in all */
         size_t used = (size_t)sprintf(text, GET_ HOST_);
         while (used < HTTP_MAX_HEAD_BYTES - 1000)
             used += (size_t)sprintf(text + used, "X: %0900d\r\n", 1);

@@ -36,7 +36,7 @@ static struct memory memory_now(void)
     return (struct memory){mallinfo2().uordblks, resident_bytes()};
 }
 
-/* What `count` connections more have taken since, each; printed. */
+/* Prints the memory that each of `count` more connections has taken since `before`. */
 static size_t tell(const char *what, struct memory before, int count)
 {
     struct memory now = memory_now();
@@ -114,7 +114,8 @@ static void test_thousands_of_connections(void **state)
     http_server_stop(server);
 }
 
-/* What a file of /proc says behind `name` (NULL: at its beginning); "": no such file, or line. */
+/* Returns the text after `name` in a file of /proc (NULL: at its beginning); "": no such file, or
+ * line. */
 static const char *told(const char *path, const char *name)
 {
     static char line[256];

@@ -350,8 +350,8 @@ static void test_expectations(void **state)
     assert_null(strstr(heard.data, "200"));
     say(fd, "abc");
     assert_true(hear(fd, &heard, "\r\n\r\nabc"));
-    /* Who would be refused isn't asked for his body, and has to say again where his next request
-     * begins. */
+    /* A client that would be refused isn't asked for its body, and has to open its next request
+     * anew. */
     str_clear(&heard);
     say(fd, "POST /none HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
     assert_false(hear(fd, &heard, NULL));
@@ -493,8 +493,8 @@ static void test_a_trickle_ends_and_a_steady_body_does_not(void **state)
     close(trickle);
 }
 
-/* All connections are taken, by clients that are idle: for a second nobody has to go, then the one
- * that was so longest does. */
+/* Idle clients have all connections. For a second none is evicted, then the one that was idle
+ * longest. */
 static void test_who_is_idle_makes_room(void **state)
 {
     (void)state;
@@ -605,8 +605,8 @@ static void wait_dropped(int count)
     }
 }
 
-/* What the admit hook leaves is the handler's, or goes with the exchange: after its answer, its
- * refusal, or its client. */
+/* An object that the admit hook attaches goes to the handler, or is dropped with the exchange:
+ * after its answer, its refusal, or its client's end. */
 static void test_what_is_attached_is_taken_or_dropped(void **state)
 {
     (void)state;

@@ -325,7 +325,8 @@ static void test_integers_up_to_64_bits(void **state)
     json_destroy(json);
 }
 
-/* Beyond them a number is no other one: its text is kept, and whoever wants a number is told. */
+/* A larger number isn't changed into another one: its text is kept, and reading it as a number
+ * fails. */
 static void test_integers_beyond_64_bits(void **state)
 {
     (void)state;

@@ -12,7 +12,7 @@
 
 static const uint8_t key[KV_TRANSPORT_MAX_ADDRESS_BYTES];
 
-/* One whose library's part has `rkey_bytes`. */
+/* Returns an address with `rkey_bytes` in its library's part. */
 static struct kv_address of(uint16_t rkey_bytes)
 {
     return (struct kv_address){.kind = KV_TRANSPORT_REMOTE,

@@ -1,5 +1,5 @@
-/* kv_blocks: all or nothing, lowest first, any number of holds by purpose, what is cached stays
- * when nobody holds it. */
+/* kv_blocks: all or nothing, lowest first, any number of holds by purpose; a cached block stays
+ * without holds. */
 #include "common/base/rng.h"
 #include "common/engine/sched/kv_blocks.h"
 
@@ -43,7 +43,7 @@ static void test_a_shared_block_is_free_when_the_last_hold_ends(void **state)
     assert_int_equal(kv_blocks_take(blocks, 1, KV_HOLD_USED, &id), STATUS_OK);
     assert_true(kv_blocks_writable(blocks, id));
     kv_blocks_share(blocks, &id, 1, KV_HOLD_PINNED);
-    assert_false(kv_blocks_writable(blocks, id)); /* somebody else reads it */
+    assert_false(kv_blocks_writable(blocks, id)); /* another worker reads it */
     assert_int_equal(kv_blocks_state(blocks, id), KV_BLOCK_PINNED);
     kv_blocks_share(blocks, &id, 1, KV_HOLD_LANDING);
     assert_int_equal(kv_blocks_state(blocks, id), KV_BLOCK_LANDING);
@@ -84,7 +84,7 @@ static void test_what_is_cached_stays_until_it_is_forgotten(void **state)
     kv_blocks_give(blocks, ids, 1, KV_HOLD_USED);
     assert_int_equal(seen.count, 0); /* held throughout */
     kv_blocks_give(blocks, ids, 2, KV_HOLD_USED);
-    assert_int_equal(seen.count, 1); /* of the one that is cached */
+    assert_int_equal(seen.count, 1); /* the cached one */
     assert_int_equal(seen.id, ids[0]);
     assert_false(seen.held);
     assert_int_equal(kv_blocks_count(blocks, KV_BLOCK_CACHED), 1);

@@ -59,7 +59,7 @@ static void test_other_bytes_are_no_frames(void **state)
                     bytes);
     assert_int_equal(kv_frame_decode(bytes, &frame), KV_FRAME_UNEXPECTED);
     kv_frame_encode(&samples[4], bytes);
-    bytes[KV_FRAME_BYTES - 1] = 1; /* of the field that an answer doesn't have */
+    bytes[KV_FRAME_BYTES - 1] = 1; /* in the field that an answer doesn't have */
     assert_int_equal(kv_frame_decode(bytes, &frame), KV_FRAME_UNEXPECTED);
 }
 

@@ -104,7 +104,7 @@ static void owner_end(struct owner *owner, int signal)
     assert_true(signal ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* When nobody watches it any more. */
+/* Call when no reader watches it any more. */
 static void owner_unmap(struct owner *owner)
 {
     munmap(owner->words, KV_LIFE_BYTES);
@@ -249,8 +249,8 @@ static void test_what_is_unwatched_is_not_looked_at(void **state)
     owner_unmap(&other);
 }
 
-/* Who wakes us for nothing finds us awake once in a while; who writes anything into its word is
- * dead. */
+/* An owner that wakes the reader for nothing succeeds only now and then. An owner that writes
+ * anything into its word counts as dead. */
 static void test_owners_that_lie(void **state)
 {
     (void)state;

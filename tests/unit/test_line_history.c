@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 static char folder[64];
-static const char *path; /* of the file */
+static const char *path; /* path of the file */
 
 static int begin(void **state)
 {
@@ -130,7 +130,7 @@ static void test_a_file_that_is_none_of_ours(void **state)
     close_it();
 }
 
-/* But for the folder itself and its parent. */
+/* Counts entries except the folder itself and its parent. */
 static int count_entries(const char *of)
 {
     DIR *entries = opendir(of);
@@ -180,7 +180,7 @@ static void test_each_program_writes_a_file_of_its_own(void **state)
     line_history_add(&typed, "x");
     close_it();
     snprintf(taken, sizeof taken, "%s.tmp", path);
-    assert_int_equal(mkdir(taken, 0700), 0); /* what was the one name of all */
+    assert_int_equal(mkdir(taken, 0700), 0); /* the name that all had shared */
     line_history_open(&typed, true);
     line_history_open(&other, true);
     line_history_add(&typed, "y");

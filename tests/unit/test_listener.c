@@ -15,7 +15,7 @@
 #define MANY               "nine.addresses" /* a name for 127.0.0.1 to 127.0.0.9 */
 #define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
-/* libc's, but for the name MANY. */
+/* Like libc's, except for the name MANY. */
 enum { MANY_COUNT = 9 };
 static struct addrinfo many[MANY_COUNT];
 static struct sockaddr_in many_addresses[MANY_COUNT];
@@ -50,7 +50,7 @@ void freeaddrinfo(struct addrinfo *found)
         ((void (*)(struct addrinfo *))dlsym(RTLD_NEXT, "freeaddrinfo"))(found);
 }
 
-/* To 127.0.0.`last`; -1: nobody listens. */
+/* Connects to 127.0.0.`last`; -1: no listener. */
 static int try_connect(const char *address, uint32_t last)
 {
     struct sockaddr_in to = {.sin_family = AF_INET,

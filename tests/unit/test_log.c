@@ -80,7 +80,8 @@ static void test_a_pipe_that_nobody_reads(void **state)
     alarm(0);
     uint64_t lost = log_lost_lines() - before;
     assert_in_range(lost, 1, LINES - 1);
-    assert_int_equal(fcntl(fds[1], F_GETFL) & O_NONBLOCK, 0); /* what others share is as it was */
+    /* flags that others share are unchanged */
+    assert_int_equal(fcntl(fds[1], F_GETFL) & O_NONBLOCK, 0);
     assert_int_equal(fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
     read_all(fds[0], text, sizeof text);
     size_t seen = 0;
@@ -163,8 +164,8 @@ static void test_a_file_is_shared(void **state)
     unlink(path);
 }
 
-/* What anybody can cause as often as he likes: so many lines at a time, and the next one says how
- * many there were not. */
+/* Lines that a peer can cause as often as it likes are limited: so many at a time, and the next
+ * line counts the missing ones. */
 static void test_a_place_has_a_budget_of_lines(void **state)
 {
     (void)state;

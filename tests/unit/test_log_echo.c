@@ -41,7 +41,7 @@ static void logged(const char *text)
     assert_int_equal(write(log_fd, text, strlen(text)), strlen(text));
 }
 
-/* What is said then; valid until the next call. */
+/* Returns the text printed at that time; valid until the next call. */
 static const char *said(uint64_t now_us, bool last)
 {
     static char text[65536];
@@ -185,8 +185,8 @@ static void test_a_log_that_grows_too_fast_is_read_at_its_end(void **state)
     assert_non_null(strstr(said(3 * LOG_ECHO_WINDOW_US - 1, true), told));
 }
 
-/* Nobody reads standard error, or the terminal is stopped: who asks goes on, and says later how
- * much is missing. */
+/* If no process reads standard error, or the terminal is stopped, the logging thread goes on. It
+ * reports later how much is missing. */
 static void test_standard_error_that_nobody_reads_holds_nobody_up(void **state)
 {
     (void)state;

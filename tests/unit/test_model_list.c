@@ -54,7 +54,7 @@ static void test_what_is_wrong_is_quoted(void **state)
     }
 }
 
-/* What was meant as a name is told where it stands in a folder's. */
+/* A name in a folder's place is refused; the error says how to give a name. */
 static void test_a_folder_that_is_not_there(void **state)
 {
     (void)state;

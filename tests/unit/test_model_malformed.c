@@ -9,7 +9,7 @@
 
 #define CASES           (sizeof MALFORMED / sizeof *MALFORMED)
 #define WANTED_CASES    101 /* so that none gets lost unseen: change it with the list */
-#define MOST_SECONDS    2.0 /* of CPU; most take a hundredth */
+#define MOST_SECONDS    2.0 /* CPU time; most take a hundredth */
 #define MOST_MORE_BYTES ((long)64 << 20)
 
 static enum status open_folder(struct error *err)
@@ -94,7 +94,7 @@ static void test_the_sound_ones_open(void **state)
     }
 }
 
-/* What old or careful tools leave in a file is no fault. */
+/* Harmless leftovers of old or careful tools in a file are no error. */
 static void test_what_does_no_harm(void **state)
 {
     (void)state;

@@ -73,7 +73,7 @@ static void add_constraint(struct str *out, const struct openai_request *r)
         str_addf(out, "%s%s", i ? "|" : " choice ", c->choice->texts[i]);
 }
 
-/* What isn't as it is without asking. */
+/* Describes the fields that differ from their defaults. */
 static void describe(struct str *out, const struct openai_request *r)
 {
     const Baton__V1__GenerateRequest *m = &r->message;
@@ -123,7 +123,7 @@ static const struct {
     enum reason reason;
     const char *param;
 } traps[] = {
-    /* What must be taken. */
+    /* Accepted bodies. */
     {0, "{\"prompt\":\"hi\"}", "model= \"hi\"", 0, NULL},
     {0, C "\"stop\":null,\"logprobs\":null,\"suffix\":null,\"seed\":null,\"user\":null}", TXT, 0,
      NULL},
@@ -199,7 +199,7 @@ static const struct {
      "model= messages=1", 0, NULL},
     {1, "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":null}]}",
      "model= messages=1", 0, NULL},
-    /* What must be refused, by its name. */
+    /* Refused bodies, by the member's name. */
     {0, "", NULL, REASON_MALFORMED, ""},
     {0, "[]", NULL, REASON_MALFORMED, ""},
     {0, "{\"prompt\":\"hi\"} x", NULL, REASON_MALFORMED, ""},
@@ -418,7 +418,7 @@ static void test_names_of_functions(void **state)
     }
 }
 
-/* What HTTP makes is what gRPC would have sent: the one validator takes both. */
+/* HTTP makes the same messages as gRPC sends: the one validator takes both. */
 static void test_messages_pass_the_validator(void **state)
 {
     (void)state;
@@ -454,7 +454,7 @@ static void test_messages_pass_the_validator(void **state)
 #define NO_ANSWER                                                                                  \
     "max_tokens must be between 1 and 1048576 (0: with echo, for the prompt alone), got 0"
 
-/* What the validator refuses is called as the client calls it. */
+/* Refusals of the validator use the client's names of fields. */
 static void test_sentences_name_the_bodys_fields(void **state)
 {
     (void)state;

@@ -16,7 +16,7 @@ static char path[600];
 static struct kernels *kernels;
 static struct packed_plan plan;
 static struct packed_header header;
-static char *data; /* of the layers, zeros between them */
+static char *data; /* bytes of the layers, zeros between them */
 static const struct packed_identity IDENTITY = {"cpu-1", 7, 8};
 
 /* Three layers, one of them longer than a piece: two pieces and zeros between. */
@@ -168,7 +168,7 @@ static void test_a_flipped_bit_is_found_wherever_it_is(void **state)
     }
     const uint64_t places[] = {0,
                                4999,
-                               5000 /* of the zeros between */,
+                               5000 /* amid zeros */,
                                PACKED_PIECE_BYTES - 1,
                                PACKED_PIECE_BYTES,
                                header.data_bytes - 1};

@@ -1,5 +1,5 @@
-/* prefix_cache: who may share, what is given up first, what is told. test_prefix_cache_lives plays
- * random lives. */
+/* prefix_cache: which prompts may share, which blocks are evicted first, which events are reported.
+ * test_prefix_cache_lives plays random lives. */
 #include "common/engine/sched/prefix_cache.h"
 #include "tests/unit/prefix_fixture.h"
 

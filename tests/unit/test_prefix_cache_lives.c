@@ -49,7 +49,7 @@ struct sequence {
     uint32_t tokens[MAX_LENGTH * B + 1], length; /* blocks it will compute */
     uint32_t blocks[MAX_LENGTH];
     struct prefix_chain chain;
-    uint64_t last_serial; /* of the entry that ends its chain */
+    uint64_t last_serial; /* serial of the entry that ends its chain */
     bool cut;
 };
 
@@ -60,12 +60,12 @@ struct world {
     enum eviction_policy policy;
     struct prefix_hash (*hash_block)(struct prefix_hash, const uint32_t *, uint32_t);
     uint32_t block_count;
-    struct naive_entry entries[MAX_BLOCKS]; /* of the block with that id */
+    struct naive_entry entries[MAX_BLOCKS]; /* entry of the block with that id */
     uint32_t holds[MAX_BLOCKS];
     uint64_t serial, tick;
     double age;
     struct sequence sequences[SEQUENCES];
-    struct prefix_hash told[MAX_NAMES]; /* what a reader of the events knows */
+    struct prefix_hash told[MAX_NAMES]; /* names that a reader of the events knows */
     uint32_t told_count;
     uint64_t last_number;
 };
@@ -93,7 +93,7 @@ static bool naive_continued(const struct world *w, uint32_t id)
     return false;
 }
 
-/* Nobody holds it, but a block behind it. */
+/* Returns true if the block has no holds, but a cached block that continues it has some. */
 static bool naive_stuck(const struct world *w, uint32_t id)
 {
     const struct naive_entry *before = &w->entries[id];
@@ -398,7 +398,7 @@ static void live(uint64_t seed, enum eviction_policy policy,
     sum->evicted += counters.evicted;
     sum->collisions += counters.collisions;
     sum->kept_private += counters.kept_private;
-    evict_in_both(&w, w.block_count); /* nobody holds anything: all of it can go */
+    evict_in_both(&w, w.block_count); /* nothing is held: all of it can go */
     check(&w);
     assert_int_equal(kv_blocks_count(w.blocks, KV_BLOCK_FREE), w.block_count);
     read_all_events(&w);

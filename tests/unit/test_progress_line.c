@@ -30,7 +30,7 @@ static void test_a_line_is_written_over_and_taken_away(void **state)
     FILE *terminal = open_memstream(&text, &length);
     assert_non_null(terminal);
     struct progress_line line = progress_line_begin(terminal, 0);
-    progress_line_end(&line); /* of nothing */
+    progress_line_end(&line); /* does nothing */
     progress_line_tell(&line, "%d of %d", 1, 2);
     progress_line_tell(&line, "%d of %d", 2, 2);
     progress_line_end(&line);

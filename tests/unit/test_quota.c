@@ -121,8 +121,8 @@ static void test_the_largest_numbers_do_not_overflow(void **state)
     assert_int_equal(quota.tokens_used, 0);
 }
 
-/* Whoever waits as long as he is told is let in then, and not a microsecond before; over any time
- * no more than a minute's worth and the rate come through. */
+/* A caller that waits as long as it was told is admitted then, and not a microsecond before. Over
+ * any time no more than a minute's worth and the rate come through. */
 static void test_random_lives(void **state)
 {
     (void)state;

@@ -14,7 +14,7 @@
 struct ended {
     enum rpc_code code;
     uint64_t after_us; /* from START */
-    int level;         /* of what is logged, or NONE */
+    int level;         /* level of the log line, or NONE */
 };
 
 /* One worker's registrations, in order. */

@@ -65,7 +65,7 @@ static int set_up(void **state)
     struct error err;
     assert_int_equal(reload_start(&config, &world->watch, &err), STATUS_OK);
     *state = world;
-    look_a_while(); /* what was written just now may be told */
+    look_a_while(); /* a change just now may be reported */
     world->seen = atomic_load(&world->told);
     return 0;
 }
@@ -134,7 +134,7 @@ static void test_a_file_that_is_gone_and_comes_back(void **state)
 {
     struct world *world = *state;
     unlink(world->two);
-    wait_told(world); /* who reads says that it is gone */
+    wait_told(world); /* the reader reports that it is gone */
     write_text(world->two, "2");
     wait_told(world);
 }

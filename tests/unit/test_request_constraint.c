@@ -109,8 +109,8 @@ static void test_the_longest_text(void **state)
     free(text);
 }
 
-/* What was refused before is refused at the door, in the same words; what is not known, or fine,
- * goes on. */
+/* A constraint that was refused before is refused at the door, in the same words. An unknown or
+ * valid one goes on. */
 static void test_what_is_known_to_be_refused(void **state)
 {
     (void)state;

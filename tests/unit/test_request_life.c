@@ -215,11 +215,12 @@ static void test_decode_worker_dies_before_its_first_token(void **state)
     token(f, P1, 1, 1, FINISH_NONE);
     session_lost(f, D1);
     expect(f, ">11 release a1; place_decode not d11"); /* only the old reader is told */
-    token(f, P1, 1, 2, FINISH_NONE);                   /* of the older attempt */
+    token(f, P1, 1, 2, FINISH_NONE);                   /* a token of the older attempt */
     expect(f, "");
     placed(f, P2, D2); /* there is a handle: prefill is not chosen again */
     expect(f,
-           ">12 decode a2 emitted 0 handle"); /* what the handle covers, not what was delivered */
+           /* the count that the handle covers, not the delivered one */
+           ">12 decode a2 emitted 0 handle");
     assert_int_equal(f->life.runs, 1);
     assert_int_equal(f->life.prefill, P1);
     token(f, D2, 2, 1, FINISH_NONE);
@@ -319,7 +320,7 @@ static void test_steps_that_fail_are_told(void **state)
     struct fixture *f = *state; /* 3 runs */
     placed(f, P1, D1);
     opened(f, P1, 1);
-    step_failed(f, P2, 1); /* of no part in it */
+    step_failed(f, P2, 1); /* it takes no part */
     expect(f, "");
     step_failed(f, P1, 1);
     expect(f, ">1 release a1; >11 release a1; place not p1");
@@ -342,9 +343,9 @@ static void test_no_token_that_may_be_drawn_ends_it(void **state)
     struct life_actions out;
     placed(f, P1, D1);
     opened(f, P1, 1);
-    request_life_on_banned(&f->life, P2, 1, &out); /* of no part in it */
+    request_life_on_banned(&f->life, P2, 1, &out); /* it takes no part */
     assert_int_equal(out.count, 0);
-    request_life_on_banned(&f->life, D1, 2, &out); /* of no attempt that is */
+    request_life_on_banned(&f->life, D1, 2, &out); /* an attempt that doesn't exist */
     assert_int_equal(out.count, 0);
     request_life_on_banned(&f->life, P1, 1, &f->out);
     expect(f, ">1 release a1; >11 release a1; finish invalid none (no_token_allowed)");
@@ -429,7 +430,7 @@ static void test_a_pause_before_the_handle_is_given_again(void **state)
     request_life_on_placed(&f->life, 50, 0, D2, &f->out);
     refused(f, D2, 2, true);
     expect(f, ">12 release a2");
-    assert_false(opened(f, P1, 1)); /* of an older attempt */
+    assert_false(opened(f, P1, 1)); /* an older attempt's Opened */
     tick(f, 150);
     expect(f, "place_decode not d12");
 }
@@ -618,7 +619,7 @@ static void test_a_prompt_alone_ends_at_its_prefill_worker(void **state)
     }
 }
 
-/* Nobody is told of its handle; an end that came first keeps its name. */
+/* No decode worker gets its handle; an end that came first keeps its name. */
 static void test_an_answer_of_one_token_ends_at_its_prefill_worker(void **state)
 {
     struct fixture *f = *state;
@@ -647,12 +648,12 @@ static void test_an_answer_of_one_token_is_computed_again(void **state)
     expect(f, ">1 release a1; place not p1");
     token(f, P1, 1, 1, FINISH_MAX_TOKENS); /* late */
     expect(f, "");
-    placed(f, P2, D1); /* and again by one whose reader is told */
+    placed(f, P2, D1); /* and again, now with a reader that gets the handle */
     assert_true(opened(f, P2, 2));
     expect(f, ">11 decode a2 emitted 0 handle");
 }
 
-/* What is left of a longer answer is one token. */
+/* One token of a longer answer is left. */
 static void test_the_last_token_is_computed_again(void **state)
 {
     struct fixture *f = *state;
@@ -705,14 +706,14 @@ static void test_what_is_told_of_a_prompt_alone_is_not_computed_again(void **sta
     request_life_on_told(&f->life);
     session_lost(f, D1);
     expect(f, "deliver 1 id 0; >11 release a1; finish ok max_tokens (finished)");
-    start(f); /* what has an answer is computed again */
+    start(f); /* a prompt with an answer is computed again */
     placed(f, P1, D1);
     request_life_on_told(&f->life);
     session_lost(f, P1);
     expect(f, ">1 release a1; place not p1");
 }
 
-/* Nobody's Opened, and yet a run. */
+/* A run counts even without an Opened. */
 static void test_runs_of_a_prompt_alone_are_limited(void **state)
 {
     struct fixture *f = *state; /* 3 runs */

@@ -1,4 +1,5 @@
-/* request_notes: durations by a worker's own clock, sent once; names, which can forge no log line; bounded. */
+/* request_notes: durations by a worker's own clock, sent once; names, which can forge no log line;
+ * bounded. */
 #include "common/worker/request_notes.h"
 
 #include "common/base/log.h"
@@ -79,8 +80,8 @@ static void test_a_pull(void **state)
     request_notes_deinit(&notes);
 }
 
-/* One more than there is room for is not told, and takes nobody's place; one that is dropped makes
- * room. */
+/* One request more than there is room for is not reported, and takes no other's place. A dropped
+ * one makes room. */
 static void test_one_request_more(void **state)
 {
     (void)state;

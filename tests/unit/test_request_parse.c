@@ -317,7 +317,7 @@ static void test_logprobs_and_echo(void **state)
     f.output.echo = true;
     assert_int_equal(parse(&f), REASON_NONE);
     assert_true(f.params.sampling.logprobs && f.params.sampling.prompt_logprobs && f.params.echo);
-    assert_int_equal(f.params.sampling.top_logprobs, 0); /* of the token alone */
+    assert_int_equal(f.params.sampling.top_logprobs, 0); /* logprobs of the drawn token alone */
     assert_int_equal(f.params.sampling.prompt_logprobs_from, 1);
     f.output.logprobs = LOGPROBS_MAX_TOP;
     f.output.prompt_logprobs = LOGPROBS_MAX_TOP;
@@ -332,7 +332,7 @@ static void test_logprobs_and_echo(void **state)
     assert_string_equal(f.err.text, "prompt_logprobs must be between 0 and 20, got 21");
 }
 
-/* Workers are asked for a token, and nobody is charged for it. */
+/* Workers compute one token, and no key is charged for it. */
 static void test_no_answer_to_a_prompt(void **state)
 {
     (void)state;

@@ -95,7 +95,7 @@ static void test_attempts_beyond_the_room_for_them(void **state)
     assert_string_equal(last->why, "session_lost");
 }
 
-/* What comes of an attempt that is over, or is about another one, changes nothing. */
+/* A message about an ended attempt, or about another one, changes nothing. */
 static void test_stale_messages(void **state)
 {
     (void)state;
@@ -194,7 +194,7 @@ static void test_a_request_keeps_its_place_or_gets_a_new_one(void **state)
     trace_ring_put(ring, &third); /* in the place of the first */
     assert_false(trace_ring_find(ring, "long", 0, &found));
     assert_true(trace_ring_find(ring, "same", 0, &found));
-    assert_int_equal(found.tokens, 9); /* of two with one name, the newest */
+    assert_int_equal(found.tokens, 9); /* the newest of two with one name */
     trace_ring_put(ring, &first);      /* it ends at last */
     assert_true(trace_ring_find(ring, "long", 0, &found));
     assert_int_equal(trace_ring_newest(ring, newest, 4), 2);
@@ -287,7 +287,7 @@ static void test_a_line(void **state)
     trace.choice = 2;
     struct str line;
     str_init(&line, ACCESS_LINE_MAX_BYTES);
-    access_line_ended(&trace, 1709210096789000u, &line); /* of a leap day */
+    access_line_ended(&trace, 1709210096789000u, &line); /* a leap day */
     assert_string_equal(
         line.data,
         "ts=2024-02-29T12:34:56.789Z req=r1 choice=2 model=llama tenant= key= "
@@ -332,7 +332,7 @@ static void test_a_line_of_one_that_was_never_placed(void **state)
     str_deinit(&line);
 }
 
-/* Of every field as long as it can be: one line, cut. */
+/* With every field as long as it can be: one line, cut. */
 static void test_a_line_that_is_too_long(void **state)
 {
     (void)state;

@@ -57,8 +57,8 @@ static void test_a_healthy_while_starts_from_the_beginning(void **state)
     assert_int_equal(restart.wait_us, 2 * RESTART_FIRST_US);
 }
 
-/* Somebody asks it to end, again and again: each time it is back at once, and a crash after that is
- * the first of its kind. */
+/* An operator ends it again and again: each time it is back at once, and a crash after that counts
+ * as the first one. */
 static void test_an_orderly_end_is_no_crash(void **state)
 {
     (void)state;
@@ -78,8 +78,8 @@ static void test_an_orderly_end_is_no_crash(void **state)
     }
 }
 
-/* What ends in order before it serves, or again and again, is a loop like any other: it doesn't
- * spin. */
+/* A process that ends in order before it serves, or again and again, counts as a restart loop: it
+ * doesn't spin. */
 static void test_a_loop_of_orderly_ends_is_one(void **state)
 {
     (void)state;

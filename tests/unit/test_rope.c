@@ -94,7 +94,7 @@ static void test_llama3_scaling(void **state)
     assert_true(fabs((double)row[HEAD_DIM - 1] - sin(last)) < 1e-12);
 }
 
-/* What the keys of every cache are turned by: a change of these bits is a change of numerics. */
+/* The rotations of the keys in every cache: a change of these bits is a change of numerics. */
 static void test_these_bits_never_change(void **state)
 {
     (void)state;

@@ -114,7 +114,7 @@ static void test_a_begun_answer_keeps_its_kind(void **state)
         assert_choice(route_request(w, COUNT(w), &begun), ROUTE_PLACED, 0, 4);
         begun = small;
         begun.kind = &kind;
-        /* Of nothing else it says that it lacks the kind. */
+        /* If another worker is missing, the answer doesn't report a lack of the kind. */
         assert_choice(route_request(w, 3, &begun), ROUTE_NO_WORKER, 0, 0);
         assert_int_equal(route_request(w, 3, &begun).lack, ROUTE_LACKS_DECODE);
     }
@@ -208,9 +208,9 @@ static void test_away_is_who_fits(void **state)
     assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 0, 1);
 }
 
-/* What is said where no worker is there: of two prefill workers P1, P2 and two decode workers D1,
- * D2, all of one kind and ready but for what the case says. The request has 100 prompt tokens and
- * 150 in all, D's wait has ended for who is away since 300. */
+/* The reasons if no worker can be chosen. There are two prefill workers P1, P2 and two decode
+ * workers D1, D2, all of one kind and ready, except as the case says. The request has 100 prompt
+ * tokens and 150 in all. The wait is over for workers away since 300. */
 enum { P1, P2, D1, D2 };
 static const struct {
     const char *about;
@@ -439,7 +439,7 @@ static void test_a_prompt_alone_needs_but_a_prefill_worker(void **state)
     assert_choice(route_request(w, COUNT(w), &alone), ROUTE_PLACED, 1, 3);
     w[0].requests = 2;
     assert_choice(route_request(w, COUNT(w), &alone), ROUTE_FULL, 0, 0);
-    alone.local = true; /* where a decode worker does it all, it counts */
+    alone.local = true; /* if a decode worker does it all, it counts */
     assert_choice(route_request(w, COUNT(w), &alone), ROUTE_FULL, 0, 0);
 }
 
@@ -532,7 +532,7 @@ static void test_room(void **state)
     asked.misfits = &misfit;
     asked.misfit_count = 1;
     assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 1000);
-    w[2].numerics_id = 10; /* whose prefill worker is away */
+    w[2].numerics_id = 10; /* its prefill worker is away */
     assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 1000);
     w[1].requests = w[1].max_requests = 1; /* full, for now */
     assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 1000);

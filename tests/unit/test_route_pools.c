@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #define SEEDS       2000
-#define MAX_WORKERS 12 /* of one pool */
+#define MAX_WORKERS 12 /* in one pool */
 
 /* One cluster: the workers of each pool in its own order. Few values, so that workers of different
  * pools are often alike. */
@@ -98,7 +98,7 @@ static bool same(struct route_choice a, struct route_choice b)
            a.decode == b.decode && a.away_since_us == b.away_since_us;
 }
 
-/* What must hold of a place, whatever the rules preferred. */
+/* Checks a placement, whatever the rules preferred. */
 static void check_place(const struct life *life, size_t pool, const struct route_request *request,
                         struct route_choice choice)
 {
@@ -106,7 +106,7 @@ static void check_place(const struct life *life, size_t pool, const struct route
         return;
     const struct route_worker *decode = worker_of(life, pool, choice.decode);
     const struct route_worker *prefill = worker_of(life, pool, choice.prefill);
-    assert_non_null(decode); /* of its own pool */
+    assert_non_null(decode); /* from its own pool */
     assert_true(decode->role == ROLE_DECODE && decode->ready);
     assert_true(request->total_tokens <= decode->capacity_tokens);
     if (request->kind)

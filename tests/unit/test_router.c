@@ -1,6 +1,5 @@
-/* The router with fake workers and a real client, all in this process over loopback: who is told
- * what, and what the client gets, when everything goes well and when workers are lost at each
- * step. */
+/* The router with fake workers and a real client, all in this process over loopback: the messages
+ * to workers and to the client, without faults and with workers lost at each step. */
 #include "router_world.h"
 
 #include "common/base/log.h"
@@ -186,7 +185,7 @@ static void test_prefill_dies_before_it_opened(void **state)
     assert_string_equal(decode.source_address, other->info.address);
     fake_tokens(&c.decode, &decode, 1, 2, FINISH_MAX_TOKENS);
     client_expect_answer(&c.client, 2);
-    assert_int_equal(c.client.prefills, 1); /* what was never opened costs none */
+    assert_int_equal(c.client.prefills, 1); /* an attempt that was never opened costs none */
     assert_string_equal(c.client.prefill_worker, other->info.name);
     client_stop(&c.client);
     fake_stop(&second);
@@ -344,7 +343,7 @@ static void test_steps_that_fail(void **state)
     cluster_stop(&c);
 }
 
-/* Said by either worker, with retries left: nobody is asked again. */
+/* If either worker reports it, with retries left, no worker is asked again. */
 static void test_no_token_that_may_be_drawn(void **state)
 {
     (void)state;
@@ -422,7 +421,7 @@ static void say_cache(struct fake *fake, uint64_t first, const int *kinds, size_
     fake_say(fake, &up);
 }
 
-/* What workers tell of their caches is counted; one whose numbers have a gap begins again, on a new
+/* Events of workers' caches are counted. A worker with a gap in its numbers begins again, on a new
  * session. */
 static void test_a_cache_is_told_without_gaps(void **state)
 {
@@ -476,7 +475,7 @@ static void test_a_stranger_at_the_address(void **state)
     cluster_start_with(&c, &config);
     registrar_stop(c.decode.registrar);
     c.decode.registrar = NULL;
-    c.decode.info.incarnation += 1000; /* what it will say in Hello */
+    c.decode.info.incarnation += 1000; /* the incarnation that its Hello will have */
     pthread_mutex_lock(&c.decode.mutex);
     rpc_call_cancel(c.decode.session);
     pthread_mutex_unlock(&c.decode.mutex);

@@ -55,7 +55,7 @@ static void test_two_choices(void **state)
     two_stop(&t);
 }
 
-/* One fails: so does the call, once, and nobody works on for the other. */
+/* If one choice fails, so does the call, once, and no worker goes on for the other. */
 static void test_one_that_fails(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void test_a_first_choice_that_fails_before_its_first_token(void **state)
     cluster_stop(&c);
 }
 
-/* Where its decode worker dies, a choice goes on from its own tokens. */
+/* If its decode worker dies, a choice goes on from its own tokens. */
 static void test_choices_survive_their_workers(void **state)
 {
     (void)state;

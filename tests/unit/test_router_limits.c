@@ -15,7 +15,7 @@ static void test_deadlines(void **state)
     struct seen prefill, decode;
     cluster_start(&c);
     cluster_to_decode(&c, &(struct ask){.deadline_us = 300000}, &prefill, &decode);
-    client_wait_end(&c.client, RPC_DEADLINE_EXCEEDED, NULL); /* whose clock was first */
+    client_wait_end(&c.client, RPC_DEADLINE_EXCEEDED, NULL); /* either side's clock may be first */
     cluster_release(&c, &decode);
     client_stop(&c.client);
     cluster_stop(&c);
@@ -107,7 +107,7 @@ static void test_unconfirmed_tokens_hold_others_back(void **state)
     struct seen prefill, decode;
     struct router_config config = world_config();
     config.unconfirmed_tokens = 10;
-    config.default_deadline_us = 200000; /* of the one that gives none */
+    config.default_deadline_us = 200000; /* for the request without a deadline */
     cluster_start_with(&c, &config);
     cluster_to_decode(&c, &(struct ask){.max_tokens = 2, .deadline_us = WORLD_LIMIT_US}, &prefill,
                       &decode);
@@ -195,7 +195,7 @@ static void test_what_no_worker_can_hold(void **state)
     cluster_stop(&c);
 }
 
-/* What nobody asked for is what the workers have room for, and stays that once the answer has
+/* Without a max_tokens, the workers' room is the limit. It stays the same once the answer has
  * begun. */
 static void test_a_max_tokens_of_nobodys(void **state)
 {
@@ -270,7 +270,7 @@ static void test_a_max_tokens_of_nobodys_shrinks(void **state)
     cluster_stop(&c);
 }
 
-/* A worker that no prefill worker fits has room for nobody. */
+/* A worker without a fitting prefill worker has room for no request. */
 static void test_a_large_worker_of_another_kind_gives_no_room(void **state)
 {
     (void)state;

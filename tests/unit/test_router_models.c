@@ -120,13 +120,13 @@ static void test_no_queue_is_another_ones(void **state)
         refused = others[i];
     }
     client_wait_end(refused, RPC_RESOURCE_EXHAUSTED, "overloaded");
-    /* With the queue of the other one full, this one is served, */
+    /* With the queue of the other pool full, this one is served. */
     cluster_to_decode(&c, &(struct ask){.max_tokens = 2, .model = "tested"}, &prefill, &decode);
-    /* and fills up itself: one more waits behind it, */
+    /* It fills up itself: one more request waits behind it. */
     client_start(&c.world, &full, &(struct ask){.max_tokens = 2, .model = "tested"});
     worker_start(&c.world, &other, "decode-9", ROLE_DECODE, "other");
-    /* which the other one, whose worker has come, does not: its first is placed, its second waits
-     * for that. */
+    /* The other pool, with its worker here, doesn't wait: its first request is placed, its second
+     * waits for the first. */
     held = fake_expect(&other, SEEN_DECODE);
     assert_false(held.has_handle);
     fake_tokens(&other, &held, 1, 2, FINISH_MAX_TOKENS);
@@ -151,7 +151,8 @@ static void test_no_queue_is_another_ones(void **state)
     cluster_stop(&c);
 }
 
-/* Of four places each of two models has one for itself, and two are for whoever comes first. */
+/* Each of two models has one of four places for itself; two places are for the first requests that
+ * come. */
 static void test_a_model_cannot_take_all_places(void **state)
 {
     (void)state;
@@ -187,7 +188,7 @@ static void test_a_model_cannot_take_all_places(void **state)
     cluster_stop(&c);
 }
 
-/* One pool dies: its requests end and say whose workers are gone, the other's go on. */
+/* If one pool dies, its requests end and name the pool without workers; the other's go on. */
 static void test_the_last_worker_of_a_model(void **state)
 {
     (void)state;
@@ -240,7 +241,7 @@ static void test_an_answer_ends_with_the_weights_that_it_began_with(void **state
     fake_start_with(&world, &update,
                     (struct fake_plan){.name = "decode-1", .role = ROLE_DECODE, .model_hash = 2});
     fake_die(&old);
-    /* What had no token yet may begin anew. */
+    /* A request without a token may begin anew. */
     struct seen again = fake_expect(&update, SEEN_DECODE);
     assert_int_equal(again.emitted_count, 0);
     fake_tokens(&update, &again, 1, 1, FINISH_MAX_TOKENS);
@@ -348,7 +349,7 @@ static void shown_worker(struct workers *workers, struct worker *worker, enum wo
     workers->items[workers->count++] = worker;
 }
 
-/* What one request may have is shown of the workers that it could be placed on. */
+/* The context that is shown is that of the workers on which one request could be placed. */
 static void test_the_context_that_is_shown(void **state)
 {
     (void)state;

@@ -71,14 +71,14 @@ static void test_a_prompt_without_an_answer(void **state)
         assert_int_equal(counter_value(figures->prompt_tokens), 8);
         assert_int_equal(counter_value(figures->completion_tokens), 0);
         cluster_finished(&c, &prefill);
-        assert_null(ring_pop(c.decode.seen)); /* of a handle that nobody goes on from */
+        assert_null(ring_pop(c.decode.seen)); /* no decode worker gets the handle */
         client_stop(&c.client);
         cluster_stop(&c);
     }
 }
 
-/* With the last of its logprobs all that was asked is told: whose worker dies then isn't computed
- * again. */
+/* With the last of its logprobs the request is answered: if its worker dies then, nothing is
+ * computed again. */
 static void test_a_prompt_alone_whose_worker_dies(void **state)
 {
     (void)state;

@@ -96,8 +96,8 @@ static void count_late(void *context)
     probe_count(context, &((struct probe *)context)->half_closed);
 }
 
-/* Whoever opens a call and says nothing would hold its place for ever; who has spoken may be silent
- * for as long as he likes. */
+/* A client that opens a call and sends nothing would hold its place for ever. After its first
+ * message it may be silent for any time. */
 static void test_a_call_that_says_nothing_is_ended(void **state)
 {
     struct fixture *f = *state;
@@ -153,7 +153,7 @@ static void put_aside(struct rpc_call *call, struct rpc_bytes bytes)
 
 enum { ASIDE = (RPC_READ_AHEAD_BYTES + 131) / 132 }; /* messages of 4 bytes */
 
-/* A call whose messages nobody works off, when it has read as far ahead as it may. */
+/* A call with unread messages, once it has read as far ahead as it may. */
 static struct rpc_call *start_reading_ahead(struct fixture *f, uint32_t count, struct probe *other)
 {
     const struct rpc_call_options options = {

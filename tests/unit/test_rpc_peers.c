@@ -93,7 +93,7 @@ static void test_nobody_listens(void **state)
     assert_int_equal(f->client.end.code, RPC_UNAVAILABLE);
     assert_true(f->client.end.refused);
 
-    /* wait_for_ready waits until somebody does. */
+    /* wait_for_ready waits until a server listens. */
     struct rpc_call *call;
     assert_int_equal(rpc_call_start(channel, "/test.Test/Echo", &probe_handlers, &f->client,
                                     20000000, true, &call),
@@ -108,7 +108,7 @@ static void test_nobody_listens(void **state)
     rpc_channel_destroy(channel);
 }
 
-/* What the other side says is no answer of the machine. */
+/* A status that the peer sends isn't an answer of the machine. */
 static void test_a_peer_that_speaks_of_a_refusal(void **state)
 {
     struct fixture *f = *state;
@@ -136,7 +136,7 @@ static void test_a_second_server_on_the_port_fails(void **state)
         assert_int_equal(rpc_server_start(f->server_runtime, &config, &second, &err),
                          STATUS_INVALID);
     }
-    config.listen = "192.0.2.1:0"; /* nobody's (RFC 5737) */
+    config.listen = "192.0.2.1:0"; /* reserved for documentation (RFC 5737) */
     assert_int_equal(rpc_server_start(f->server_runtime, &config, &second, &err), STATUS_IO);
     assert_non_null(strstr(err.text, "Cannot assign requested address"));
 }

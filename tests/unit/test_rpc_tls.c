@@ -1,4 +1,4 @@
-/* rpc over TLS: who is let in and who is not, on both sides; and certificates that change under
+/* rpc over TLS: which peers each side admits and refuses, and certificates that change during
  * calls. */
 #include "certificate_fixture.h"
 #include "tests/unit/rpc_service.h"

@@ -16,7 +16,7 @@ enum { MOST = 3000, BLOCKS = MOST / SAMPLER_BLOCK + 1 };
 static float p[MOST];
 static double sums[BLOCKS];
 
-/* Of every length, so that ends of rows are looked at: those of vectors and of blocks. */
+/* Rows of every length, so that all ends of vectors and of blocks are checked. */
 static void test_every_mass_has_the_bits_of_exp(void **state)
 {
     (void)state;
@@ -45,8 +45,8 @@ static void draw_masses(struct rng *rng, uint32_t count)
     p[rng_below(rng, count)] = 1;
 }
 
-/* Ids whose key is at least the bound's are those that are summed up, whatever block its id lies
- * in. */
+/* Sums take exactly the ids with a key not below the bound's, in whatever block the bound's id
+ * lies. */
 static void test_sums_are_of_what_is_kept(void **state)
 {
     (void)state;

@@ -43,8 +43,8 @@ static void test_a_small_pool_preempts(void **state)
     assert_true(result.mean_parts > 6);
 }
 
-/* All grow at once, and more than there is room for: both ways of giving up blocks. Of what came
- * before the timed steps nothing is told. */
+/* All sequences grow at once beyond the room: both ways of giving up blocks happen. Steps before
+ * the timed ones aren't reported. */
 static void test_long_answers_preempt_all_the_more(void **state)
 {
     (void)state;

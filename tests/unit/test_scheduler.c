@@ -1,5 +1,5 @@
-/* scheduler: who gets blocks, which rows a step has, when an answer ends, and that every block
- * comes back. */
+/* scheduler: which sequences get blocks, which rows a step has, when an answer ends, and that every
+ * block comes back. */
 #include "common/base/rng.h"
 #include "common/engine/sched/scheduler.h"
 
@@ -136,7 +136,7 @@ static void test_decodes_first_then_prompts_share_the_chunk(void **state)
     assert_true(parts[0].samples);
     assert_int_equal(parts[1].row_count, 5);
     assert_true(parts[1].samples);
-    assert_int_equal(parts[2].row_count, 3); /* what is left of 8 */
+    assert_int_equal(parts[2].row_count, 3); /* the rest of 8 */
     assert_false(parts[2].samples);
     assert_int_equal(scheduler_rows_done(s, &parts[0], 50), FINISH_NONE);
     assert_int_equal(scheduler_rows_done(s, &parts[1], 51), FINISH_NONE);

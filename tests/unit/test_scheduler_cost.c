@@ -22,8 +22,7 @@ static struct scheduler *make(struct scheduler_config config, double row_us)
     config.cost = cost_model_default();
     config.cost.prefill_row_us = row_us;
     config.cost.prefill_position_us = 0;
-    config.cost.step_us =
-        STEP_US; /* of which rows are a small share: their cost is learned slowly */
+    config.cost.step_us = STEP_US; /* rows are a small share of it: their cost is learned slowly */
     config.cost.block_bytes = 1000 * SWAP_BLOCK_US;
     config.cost.swap_bytes_per_us = 1000;
     assert_int_equal(scheduler_create(&config, &s), STATUS_OK);

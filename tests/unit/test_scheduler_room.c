@@ -1,5 +1,4 @@
-/* scheduler: who gets blocks when there are few: reservations, growth, preemption, classes,
- * cached prompts. */
+/* scheduler with few blocks: reservations, growth, preemption, classes, cached prompts. */
 #include "common/engine/sched/scheduler.h"
 
 #include <setjmp.h>
@@ -66,7 +65,7 @@ static struct sequence *find(struct scheduler *s, uint64_t request)
     return scheduler_find(s, (struct sequence_key){request, 1});
 }
 
-/* Blocks, a plan, its rows; who ends goes. */
+/* Gives blocks, makes a plan and runs its rows. Ended sequences go. */
 static const struct step_plan *step(struct scheduler *s)
 {
     while (scheduler_reserve(s, 0))
@@ -189,7 +188,8 @@ static void test_a_higher_class_takes_from_lower_ones(void **state)
     scheduler_destroy(s);
 }
 
-/* Nobody is preempted for what doesn't fit even then: who stays needs a block that is left, too. */
+/* No sequence is preempted for one that would not fit even then: the remaining ones need a free
+ * block, too. */
 static void test_lower_ones_go_on_where_their_blocks_are_not_enough(void **state)
 {
     (void)state;
@@ -257,7 +257,7 @@ static void test_a_prompt_skips_what_is_cached(void **state)
     assert_int_equal(received->computed, 12); /* read from elsewhere: rows 12 and 13 */
     assert_int_equal(scheduler_admit(s, received, 5), FINISH_NONE);
     assert_int_equal(received->computed, 14);
-    /* One that needs all of it evicts what nobody holds. */
+    /* A sequence that needs the whole pool evicts all blocks without a holder. */
     scheduler_remove(s, received);
     scheduler_remove(s, find(s, 2));
     struct sequence_spec all = {.key = {4, 1}, .token_count = 27, .sampling = sampling_default()};
@@ -275,8 +275,8 @@ static uint32_t cached(struct scheduler *s)
     return prefix_cache_count(scheduler_prefix_cache(s));
 }
 
-/* What lands is nobody's until it is admitted, which Confirm allows: a handoff that ends before
- * leaves nothing. */
+/* Landing blocks are cached only when the sequence is admitted, which Confirm allows: a handoff
+ * that ends before leaves nothing. */
 static void test_what_lands_is_cached_only_when_it_is_admitted(void **state)
 {
     (void)state;
@@ -298,7 +298,7 @@ static void test_what_lands_is_cached_only_when_it_is_admitted(void **state)
     scheduler_destroy(s);
 }
 
-/* Nothing from before is given to anybody; who runs goes on, and adds nothing. */
+/* No sequence gets blocks from before. Running sequences go on, and cache nothing. */
 static void test_what_is_distrusted_is_computed_anew(void **state)
 {
     (void)state;
@@ -337,7 +337,7 @@ static void test_who_waits_asks_the_cache_once(void **state)
     assert_int_equal(reserved(s, 0), 2);
     const struct prefix_cache *cache = scheduler_prefix_cache(s);
     uint64_t asked = prefix_cache_counters(cache).asked;
-    add_at(s, 3, PLAN_LOCAL, PRIORITY_NORMAL, 26, 2, 0); /* those 3, and 4: one too many */
+    add_at(s, 3, PLAN_LOCAL, PRIORITY_NORMAL, 26, 2, 0); /* 3 and 4 blocks: one too many */
     for (int i = 0; i < 9; i++)
         assert_int_equal(reserved(s, 0), 0);
     assert_int_equal(prefix_cache_counters(cache).asked, asked);

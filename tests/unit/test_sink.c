@@ -151,7 +151,7 @@ static void test_attempts(void **state)
     plain(f, 2, PEER_GONE); /* an answer for the older attempt */
     expect(f, "");
     struct peer_up message = {.kind = PEER_GONE, .request = 1, .attempt = 3};
-    sink_on_message(f->table, f->now_us, PEER + 1, &message, &f->out); /* of another peer */
+    sink_on_message(f->table, f->now_us, PEER + 1, &message, &f->out); /* from another peer */
     expect(f, "");
     assert_int_equal(sink_table_counters(f->table).dropped, 6);
     assert_int_equal(sink_table_count(f->table), 1);
@@ -166,7 +166,7 @@ static void test_a_repeated_decode(void **state)
     decode(f, 1, 2, 6);
     expect(f, ""); /* its answer is on the way */
     sink_on_finished(f->table, f->now_us, 1, 2, &f->out);
-    expect(f, ""); /* of what never ran: dropped */
+    expect(f, ""); /* for an attempt that never ran: dropped */
     sink_on_release(f->table, f->now_us, 1, 2, &f->out);
     expect(f, "unreserve 1.2");
     decode(f, 1, 2, 6);
@@ -331,7 +331,7 @@ static void test_a_table_full_of_orphans_refuses(void **state)
     sink_on_read_done(f->table, f->now_us, cookie, STATUS_OK, &f->out);
     expect(f, "unreserve 1.1");
     decode(f, 4, 1, 4);
-    expect(f, "lost 4.1 gone"); /* what was refused has ended */
+    expect(f, "lost 4.1 gone"); /* a refused attempt has ended */
     decode(f, 4, 2, 4);
     expect(f, "reserve 4.2 24; >9 extend 4.2 h0.1");
 }

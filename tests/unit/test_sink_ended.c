@@ -22,13 +22,13 @@ static void test_a_peer_whose_pairing_ends_last_is_lost_then(void **state)
     subscribe_one(f);
     sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
     sink_on_peer_lost(f->table, f->now_us, PEER, true, &f->out);
-    expect(f, ""); /* the pairing stands: who knows who refused */
+    expect(f, ""); /* the pairing stands: another process may have refused */
     sink_on_pair_closed(f->table, f->now_us, PEER, true, &f->out);
     expect(f, "lost 1.1 peer_down; unreserve 1.1");
 }
 
-/* It came into a connection, never as far as a welcome, and now nobody listens where it did when it
- * opened the handle. */
+/* The peer accepted a connection but never sent a Welcome. Now no process listens at the address
+ * that it had when it opened the handle. */
 static void test_a_peer_that_ended_before_it_was_known_is_lost_at_once(void **state)
 {
     struct fixture *f = *state;
@@ -56,7 +56,7 @@ static void test_a_refusal_is_of_the_life_that_was_known(void **state)
     struct sink_decode command = decode_of(2, 1, 4);
     command.handle.ref.incarnation = 8;
     sink_on_decode(f->table, f->now_us, &command, &f->out);
-    decode(f, 3, 1, 4); /* of the one that has ended: its Decode was under way */
+    decode(f, 3, 1, 4); /* from the ended peer: its Decode was on the way */
     sink_on_peer_lost(f->table, f->now_us, PEER, true, &f->out);
     expect(f, "lost 1.1 peer_down; unreserve 1.1; lost 3.1 peer_down; unreserve 3.1");
     sink_on_peer_up(f->table, f->now_us, PEER, 8, &f->out);
@@ -104,7 +104,7 @@ static void test_who_closes_the_pairing_is_paired_again_when_it_answers(void **s
     plain(f, 1, PEER_EXTENDED);
     expect(f, "pair 9");
     sink_on_pair_closed(f->table, f->now_us, PEER, true, &f->out);
-    expect(f, ">9 extend 1.1 h0.1"); /* whose answer is lost: */
+    expect(f, ">9 extend 1.1 h0.1"); /* its answer is lost: */
     f->now_us += HEARTBEAT;
     ready(f, 1, 8);
     expect(f, "pair 9");
@@ -112,7 +112,8 @@ static void test_who_closes_the_pairing_is_paired_again_when_it_answers(void **s
     expect(f, "read 1.1 10>30 11>31");
 }
 
-/* What it had sent before it died is still read from the stream: that is no sign of life. */
+/* Messages that it had sent before it died are still read from the stream; they are no sign of
+ * life. */
 static void test_an_answer_from_before_the_end_is_no_sign_of_life(void **state)
 {
     struct fixture *f = *state;
@@ -153,7 +154,7 @@ static void test_a_try_that_was_never_made_says_nothing(void **state)
     expect(f, "pair 9; >9 extend 1.1 h0.1");
 }
 
-/* Who says that we don't fit is there, whatever was said before. */
+/* A peer that refuses us as unfit listens, whatever was reported before. */
 static void test_one_that_refuses_us_listens(void **state)
 {
     struct fixture *f = *state;

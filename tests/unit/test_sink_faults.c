@@ -66,13 +66,13 @@ static void test_a_failed_read_is_repeated_once_on_a_new_pairing(void **state)
     read_done(f, STATUS_TIMEOUT);
     expect(f, "unpair 9; >9 release 1.1 h0.1; lost 1.1 read; unreserve 1.1");
     sink_on_pair_closed(f->table, f->now_us, PEER, false, &f->out);
-    expect(f, ""); /* nobody needs it */
+    expect(f, ""); /* no request needs it */
     decode(f, 2, 1, 4);
     reserved(f, 2, 1);
     expect(f, "pair 9; >9 subscribe 2.1 h0.1");
 }
 
-/* What ends by itself may be the first that is heard of the peer's death: the stream's end comes
+/* A pairing that ends by itself may be the first sign of the peer's death: the stream's end comes
  * next, and nothing is refused. */
 static void test_an_idle_pairing_that_closes_is_made_anew_when_more_is_ready(void **state)
 {
@@ -239,7 +239,7 @@ static void test_a_refused_peer_and_sinks_that_have_all(void **state)
     expect(f, "");
     sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
     sink_on_peer_refused(f->table, f->now_us, PEER, SINK_REASON_LAYOUT_MISMATCH, &f->out);
-    expect(f, "lost 1.1 layout_mismatch; unreserve 1.1"); /* who knows whether it was held */
+    expect(f, "lost 1.1 layout_mismatch; unreserve 1.1"); /* it may have been held */
 }
 
 int main(void)

@@ -1,6 +1,6 @@
-/* What a client doesn't read in time is bounded: where the buffer of its call is full, the request
- * ends and frees its workers. (That a reader which stops fills that buffer, and no more, is shown
- * in test_rpc.) */
+/* Tokens that a client doesn't read in time are bounded: if the buffer of its call is full, the
+ * request ends and frees its workers. (test_rpc shows that a stopped reader fills this buffer, and
+ * no more.) */
 #include "router_world.h"
 
 #include "common/base/log.h"

@@ -274,7 +274,7 @@ static void test_attempts_of_prefill_and_release(void **state)
     expect(f, ""); /* an older attempt's Release */
     prefill(f, 1, 3, 6);
     expect(f, "free 1.2 superseded; start 1.3");
-    reserved(f, 1, 2, 2); /* of the one that ended: its Free is on the way */
+    reserved(f, 1, 2, 2); /* for the ended attempt: its Free is on the way */
     expect(f, "");
     reserved(f, 1, 3, 2);
     expect(f, "opened 1.3 h0.1 blocks 5 6");
@@ -297,7 +297,7 @@ static void test_a_repeated_prefill(void **state)
     prefill(f, 1, 2, 6);
     expect(f, ""); /* its answer is on the way */
     computed(f, 1, 2, 6);
-    expect(f, ""); /* of what was never reserved: dropped */
+    expect(f, ""); /* for an attempt that was never reserved: dropped */
     reserved(f, 1, 2, 2);
     expect(f, "opened 1.2 h0.1 blocks 5 6");
     prefill(f, 1, 2, 6);
@@ -406,7 +406,7 @@ static void test_a_lost_peer_stream_keeps_the_handle(void **state)
     source_on_peer_lost(f->table, f->now_us, 91, &f->out);
     expect(f, "");
     computed(f, 1, 1, 4);
-    expect(f, ""); /* nobody to tell */
+    expect(f, ""); /* no reader to notify */
     ask_as(f, 17, PEER_SUBSCRIBE, 1, 1, (struct handle_ref){INCARNATION, 0, 1});
     expect(f, ">17 extended 1.1 1000; >17 ready 1.1 4");
     source_on_peer_lost(f->table, f->now_us, 91, &f->out); /* the old stream, seen late */
@@ -455,7 +455,7 @@ static void test_limits(void **state)
     source_on_tick(f->table, f->now_us + LEASE_US, &f->out); /* the longest list */
     assert_int_equal(f->out.count, 3);
     prefill(f, 4, 1, 1);
-    expect(f, "refused 4.1 gone retry"); /* what was refused has ended */
+    expect(f, "refused 4.1 gone retry"); /* a refused attempt has ended */
     prefill(f, 4, 2, 1);
     expect(f, "start 4.2");
 }

@@ -22,10 +22,7 @@ struct fixture {
     struct step_loop *loop;
 };
 
-enum {
-    POISON = 380,
-    HIDDEN = 128
-}; /* a token whose embedding is not a number in the poisoned model */
+enum { POISON = 380, HIDDEN = 128 }; /* a token with a NaN embedding in the poisoned model */
 
 static int setup_model(void **state, const char *model)
 {
@@ -311,7 +308,7 @@ static void test_a_prompt_beside_an_answer_has_the_least_rows_of_a_step(void **s
         step_loop_recycle(fixture->loop, kept[i]);
 }
 
-/* Nobody takes the events, so the step thread stands still while jobs come: the ring fills up to
+/* The test takes no events, so the step thread stands still while jobs come. The ring fills up to
  * its limit and no further. */
 static void test_refusals_do_not_fill_the_ring(void **state)
 {

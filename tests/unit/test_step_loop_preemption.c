@@ -1,7 +1,7 @@
-/* step_loop with too few KV blocks: sequences that are swapped out, or dropped and computed again,
- * computed here or received, with and without cached prompts, give the bytes that they give alone;
- * and a move or a step that fails ends whom it concerns, with no wrong token. Every wait is for an
- * event. */
+/* step_loop with too few KV blocks. Sequences are swapped out, or dropped and computed again,
+ * computed here or received, with and without cached prompts. They give the same bytes as alone. A
+ * failed move or step ends the sequences that it concerns, with no wrong token. Every wait is for
+ * an event. */
 #include "common/base/failpoint.h"
 #include "common/worker/step_loop.h"
 
@@ -21,7 +21,7 @@ enum {
     CHUNK = 12,
     REQUESTS = 6,
     PROMPT = 21,
-    COMMON = 16, /* of all prompts */
+    COMMON = 16, /* tokens that all prompts share */
     ANSWER = 32,
     ROOMY = 64,
     TIGHT = 9, /* two begin with 3 each, and need 7 each at last */
@@ -162,7 +162,7 @@ static void open_source(struct source *source)
     }
 }
 
-/* What a handoff does: reads what isn't here, then the sequence runs. */
+/* Plays a handoff: reads the blocks that aren't here, then the sequence runs. */
 static void receive(struct side *side, const struct source *source, const struct step_event *event)
 {
     uint64_t request = event->key.request;
@@ -255,8 +255,8 @@ static void test_a_cached_prompt_is_ready_at_once(void **state)
     close_side(&side);
 }
 
-/* The first move fails: whoever was in that plan ends with a sentence, the others with the bytes
- * that they give alone. */
+/* The first move fails. Sequences in that plan end with a sentence, the others with the same bytes
+ * as alone. */
 static void test_a_move_that_fails_ends_whom_it_concerns(void **state)
 {
     (void)state;
@@ -327,11 +327,12 @@ static uint32_t run_one(struct side *side, uint32_t request, struct answers *ans
     return cached_tokens;
 }
 
-/* What failed may have failed before, unseen: nobody goes on from what was computed by then. */
+/* A failed device may have failed before, unseen: no sequence goes on from blocks computed
+ * before. */
 static void test_a_step_that_fails_leaves_nothing_cached(void **state)
 {
     (void)state;
-    enum { STEPS = (PROMPT + CHUNK - 1) / CHUNK + ANSWER - 1 }; /* of the first request */
+    enum { STEPS = (PROMPT + CHUNK - 1) / CHUNK + ANSWER - 1 }; /* steps of the first request */
     static struct answers alone, got;
     answers_alone(&alone);
     char spec[64];

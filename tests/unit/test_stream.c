@@ -19,7 +19,7 @@
 
 #define QUEUE_BYTES (1u << 20)
 #define DEADLINE_US 60000000
-#define NOT_TAKEN   1000 /* of 64 KiB each */
+#define NOT_TAKEN   1000 /* messages of 64 KiB each */
 #define PATH        "/baton.worker.v1.PrefillPeer/Peer"
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;

@@ -24,7 +24,7 @@ static enum status compile(const char *source, struct template **template, struc
     return template_compile(source, strlen(source), template, err);
 }
 
-/* What a template gives with `user`, a string of the request, `text`, one of ours, and `one`, a
+/* Renders a template with `user`, a string of the request, `text`, one of ours, and `one`, a
  * number. */
 static enum status render_in(struct arena *arena, const char *source, const char *user,
                              struct template_output *output)

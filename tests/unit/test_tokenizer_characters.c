@@ -1,5 +1,5 @@
 /* tokenizer: BPE of characters, in SentencePiece's style (byte fallback, unknown characters,
- * Metaspace), and how text is split. What is expected is what `tokenizers` gives; tests/golden
+ * Metaspace), and how text is split. The expected values are those of `tokenizers`; tests/golden
  * compares at random. */
 #include "tests/unit/tokenizer_file.h"
 
@@ -55,7 +55,7 @@ static void test_unknown_characters(void **state)
     check((struct characters_file){.settings = fused}, "axyb\xc3\xa9z", "3 0 4 0");
     check((struct characters_file){.settings = fused}, "x", "0");
     check((struct characters_file){.settings = fused}, "", "");
-    /* What is dropped lets its neighbours meet. */
+    /* The neighbours of a dropped character meet. */
     check((struct characters_file){.vocab = ",\"ab\":10", .merges = "[\"a b\"]"}, "axb", "10");
     check((struct characters_file){.settings = unk, .vocab = ",\"ab\":10", .merges = "[\"a b\"]"},
           "axb ab", "3 0 4 6 10");

@@ -1,5 +1,5 @@
-/* The contract of kv_transport.h, the same cases for every transport. What happens when a process
- * dies: test_transport_death.c. */
+/* The contract of kv_transport.h, the same cases for every transport. test_transport_death.c tests
+ * the death of a process. */
 #include "transport_fixture.h"
 
 #include "common/base/failpoint.h"
@@ -199,7 +199,7 @@ static void test_unpair_ends_every_read_once_and_pairing_again_works(void **stat
     assert_ptr_equal(event.peer, f->peer);
     assert_int_equal(event.status, STATUS_CANCELLED);
     assert_int_equal(kv_transport_poll(f->reader, clock_now_us(), &event, 1), 0);
-    /* What was landing is ours again: nothing arrives late. */
+    /* The landing blocks are ours again: nothing arrives late. */
     memset(pool(f), FILL, POOL_BYTES);
     pair(f);
     run = (struct kv_read_run){4096, 8192, 100000};
@@ -395,8 +395,8 @@ static void test_a_lane_that_cannot_be_had_is_refused_with_a_sentence(void **sta
     kv_transport_close(local_reader);
 }
 
-/* Where no shared memory holds the pool (made to be so), auto goes on without the lane shm, and shm
- * does not. */
+/* If no shared memory holds the pool (the test forces this), auto goes on without the lane shm, and
+ * shm does not. */
 static void test_without_shared_memory(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* The transport between processes when the process at the other end is killed, stopped, or gone
- * half-way: every read ends once, with a reason, and nobody else is harmed. */
+ * half-way. Every read ends once, with a reason, and no other peer is harmed. */
 #include "common/base/failpoint.h"
 #include "common/kv/transport/kv_address.h"
 
@@ -9,8 +9,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-/* What takes a few milliseconds on a machine that is quiet may take a hundred times as long on one
- * that isn't. */
+/* A few milliseconds on a quiet machine may be a hundred times as long on a busy one. */
 #define LOADED_US 1000000
 
 static const struct kv_read_run whole_pool = {0, 0, POOL_BYTES};
@@ -137,7 +136,7 @@ static void arm(const char *failpoints)
     assert_int_equal(failpoint_init("test", &err), STATUS_OK);
 }
 
-/* Where one side has no sign of life: pairings are as good, and the socket tells. */
+/* If one side has no sign of life, pairings work as well, and the socket reports the death. */
 static void test_without_signs_of_life_the_socket_tells(void **state)
 {
     (void)state;
@@ -210,8 +209,8 @@ static void test_a_peer_stopped_before_the_first_read_goes_on(void **state)
     }
 }
 
-/* `test_x --reader LANE`: reads the pool whose address comes on standard input for ever; a byte out
- * after each read. */
+/* Runs `test_x --reader LANE`: takes a pool's address from standard input and reads the pool for
+ * ever. Writes a byte after each read. */
 static int reader_main(const char *lane)
 {
     struct fixture f = {.reader = open_transport(KV_TRANSPORT_REMOTE, lane_by_name(lane))};
@@ -303,8 +302,8 @@ static int connect_to(const struct kv_address *address)
     return fd;
 }
 
-/* A probe of the port, which connects and goes, or stays and is silent, is no harm to the readers.
- * What talks: test_transport_strangers.c. */
+/* A probe of the port, which connects and goes, or stays and is silent, does no harm to the
+ * readers. test_transport_strangers.c has peers that send bytes. */
 static void test_probes_of_the_port_are_no_harm(void **state)
 {
     struct fixture *f = *state;

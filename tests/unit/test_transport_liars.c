@@ -46,8 +46,8 @@ static void tell(int fd, enum lie lie, const struct kv_address *address, const s
                                      : KV_FRAME_BYTES + ask->ask.bytes);
 }
 
-/* Whoever pairs with `address` from now on comes to the test itself, which takes hardly a byte
- * before it is read. */
+/* A reader that pairs with `address` from now on connects to the test itself. The socket buffers
+ * hardly a byte before the test reads. */
 static int listen_instead(struct kv_address *address)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -152,7 +152,7 @@ static void test_an_owner_that_lies_costs_its_pairing_alone(void **state)
         shutdown(fd, SHUT_WR);
         event = reader_event(&w);
         assert_int_equal(event.kind, KV_EVENT_READ_DONE);
-        if (lie != LIE_MORE_THAN_ASKED) /* that read was good, until more came */
+        if (lie != LIE_MORE_THAN_ASKED) /* this read was right, until more bytes came */
             assert_int_equal(event.failure, expected[lie]);
         event = reader_event(&w);
         assert_int_equal(event.kind, KV_EVENT_PEER_CLOSED);
@@ -167,8 +167,8 @@ static void test_an_owner_that_lies_costs_its_pairing_alone(void **state)
     world_close(&w);
 }
 
-/* An owner on this machine whose pool is shorter than it says: refused, and what lies behind the
- * mapping stays as it was. */
+/* An owner on this machine with a pool shorter than it says is refused, and memory behind the
+ * mapping stays unchanged. */
 static void test_a_longer_pool_than_there_is_is_not_mapped(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* The port of the KV lane, and whoever comes to it: noise, wrong secrets, asks for what there
- * isn't, those who never speak or never read, too many of them, and no descriptors left. Each costs
- * its own connection and a counter; the reader beside it goes on reading. */
+/* Strangers at the port of the KV lane: noise, wrong secrets, requests out of range, peers that
+ * never write or never read, too many of them, and no descriptors left. Each costs its own
+ * connection and a counter; the reader beside it goes on reading. */
 #include "transport_world.h"
 
 #include <sys/resource.h>
@@ -106,7 +106,7 @@ static void test_wrong_and_revoked_secrets_are_refused(void **state)
     struct kv_frame wrong[3] = {hello_of(&w), hello_of(&w), hello_of(&w)};
     wrong[0].hello.secret[KV_SECRET_BYTES - 1] ^= 1;
     wrong[1].hello.admission += 100;
-    memset(wrong[2].hello.secret, 0, KV_SECRET_BYTES); /* of an admission that nobody has */
+    memset(wrong[2].hello.secret, 0, KV_SECRET_BYTES); /* an admission that no reader has */
     wrong[2].hello.admission = 0;
     for (size_t i = 0; i < 3; i++) {
         int fd = dial(&w);
@@ -123,7 +123,7 @@ static void test_wrong_and_revoked_secrets_are_refused(void **state)
     expect_verdict(&w, fd, KV_NOT_ADMITTED);
     expect_closed(&w, fd);
     assert_int_equal(refused(&w, KV_REFUSED_SECRET), 4);
-    kv_transport_revoke(w.owner, 0); /* nobody's */
+    kv_transport_revoke(w.owner, 0); /* no reader's */
     kv_transport_revoke(w.owner, 4711);
     expect_reading(&w);
     world_close(&w);
@@ -147,7 +147,7 @@ static void test_another_version_is_told_so(void **state)
     world_close(&w);
 }
 
-/* What an admitted reader may not say. */
+/* Requests that an admitted reader may not send. */
 static void test_asks_for_what_there_is_not_end_the_connection(void **state)
 {
     (void)state;
@@ -232,7 +232,8 @@ static void test_the_late_are_closed(void **state)
     assert_in_range(kv_transport_next_deadline_us(w.owner), now_us + 1000000, now_us + 3000000);
     shutdown(half, SHUT_WR);
     uint8_t byte;
-    assert_int_equal(hear(&w, half, &byte, 1), 0); /* who can't speak any more is gone at once */
+    /* a peer that has closed its half is dropped at once */
+    assert_int_equal(hear(&w, half, &byte, 1), 0);
     assert_int_equal(refused(&w, KV_REFUSED_LATE), 0);
     struct kv_event event;
     assert_int_equal(kv_transport_poll(w.owner, now_us + 3100000, &event, 1), 0);
@@ -307,8 +308,8 @@ static void test_a_second_connection_takes_the_place_of_the_first(void **state)
     world_close(&w);
 }
 
-/* Who was first is told by who came first, not by who is heard first: the owner may have been
- * stopped meanwhile. */
+/* The order of arrival decides which connection was first, not the order of reading: the owner may
+ * have been stopped meanwhile. */
 static void test_a_given_up_connection_heard_late_takes_nobodys_place(void **state)
 {
     (void)state;
@@ -437,7 +438,7 @@ static void test_places_to_listen(void **state)
         {"127.0.0.1:0", NULL, true},
         {"0.0.0.0", "127.0.0.1", true},
         {"0.0.0.0", "localhost", true},
-        {"0.0.0.0", NULL, false}, /* nobody can be told that */
+        {"0.0.0.0", NULL, false}, /* no peer can dial that address */
         {"0.0.0.0", "", false},
         {"0.0.0.0", "no such host!", false},
         {"none0", NULL, false},
@@ -474,7 +475,7 @@ static void test_places_to_listen(void **state)
     }
 }
 
-/* Where this machine has IPv6 it works like IPv4; where not, it is refused with a sentence. */
+/* If this machine has IPv6, it works like IPv4; otherwise it is refused with a sentence. */
 static void test_ipv6(void **state)
 {
     (void)state;
@@ -508,8 +509,8 @@ static void test_ipv6(void **state)
     world_close(&w);
 }
 
-/* Another owner on the same port, at once: it does not know the old secret, whose pairing never
- * comes up, and says so. */
+/* Another owner on the same port, at once: it does not know the old secret. The old pairing never
+ * comes up, and the owner reports it. */
 static void test_restarted_on_the_same_port(void **state)
 {
     (void)state;
@@ -541,7 +542,7 @@ static void test_restarted_on_the_same_port(void **state)
     expect_reading(&w);
     assert_int_equal(kv_transport_counters(w.reader).reads_failed[KV_FAILURE_REFUSED], 1);
     world_close(&w);
-    /* Nobody there at all. */
+    /* No owner listens at all. */
     struct kv_transport *reader = open_at("lo", 0);
     struct kv_peer *peer;
     if (kv_transport_pair(reader, old.address, old.bytes, &peer, &err) == STATUS_OK) {

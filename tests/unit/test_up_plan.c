@@ -55,7 +55,7 @@ static void test_cores_are_shared_out(void **state)
         uint64_t prefill, decode;
         uint32_t cores;
         uint64_t threads_asked, threads;
-        const char *first, *last; /* what the first and last worker's command line says */
+        const char *first, *last; /* flags on the first and last worker's command line */
     } cases[] = {
         {1, 1, 2, 0, 1, "--threads 1 --cpus 4 --spin", "--threads 1 --cpus 5 --spin"},
         {1, 1, 8, 0, 4, "--cpus 4,5,6,7 --spin", "--cpus 8,9,10,11 --spin"},
@@ -145,7 +145,7 @@ static void test_certificates_go_to_whom_they_are_for(void **state)
     assert_int_equal(given, 1);
     settings->internal_tls = (struct link_tls_settings){.name = ""};
     *settings->tls.cert = *settings->tls.key = 0;
-    strcpy(settings->api_keys, "keys"); /* who needs no key must not register */
+    strcpy(settings->api_keys, "keys"); /* a worker that needs no key must not register */
     router = up_plan_router(&fixture.context);
     assert_string_equal(router.argv[router.registry_at - 1], "--registry-listen");
     assert_null(strstr(command_of(&fixture, 0, text, sizeof text), "keys"));

@@ -1,4 +1,4 @@
-/* What the commands show: a trace's timeline, the table of `baton top`, outside bytes in a
+/* Output of the commands: a trace's timeline, the table of `baton top`, outside bytes in a
  * terminal; and lines as they come. */
 #include "common/cli/input_lines.h"
 #include "common/cli/terminal.h"

@@ -40,7 +40,7 @@ static void test_prompt_and_emitted_become_one(void **state)
     free(spec.tokens);
 }
 
-/* Whose cached prompts a request may use is in the root of its names. */
+/* The root of a request's names decides which cached prompts it may use. */
 static void test_each_tenant_has_its_own_root(void **state)
 {
     (void)state;

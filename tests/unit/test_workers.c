@@ -46,7 +46,7 @@ static void teardown(struct world *world)
     inbox_deinit(&world->inbox);
 }
 
-/* Nobody is at that address: no life of it gets a session. */
+/* No worker is at that address: no life of it gets a session. */
 static void comes(struct world *world, const char *name, uint64_t incarnation, uint64_t now_us)
 {
     struct error err;
@@ -172,7 +172,7 @@ static void joins(struct world *world, const char *name, enum worker_role role,
     workers_sync(&world->workers, 1000);
 }
 
-/* What is logged between the two calls, warnings at least. */
+/* The log between the two calls, of level warn or higher. */
 struct kept_log {
     char path[32], text[8192];
     int file, before;
@@ -236,7 +236,7 @@ static void test_one_that_fits_nobody_is_warned_of(void **state)
     struct kept_log log;
     setup(&world);
     log_keep(&log);
-    joins(&world, "prefill-0", ROLE_PREFILL, 64, 1, 7); /* nobody is there yet */
+    joins(&world, "prefill-0", ROLE_PREFILL, 64, 1, 7); /* no worker is there yet */
     joins(&world, "decode-0", ROLE_DECODE, 64, 1, 7);
     joins(&world, "decode-1", ROLE_DECODE, 16, 2, 7);
     joins(&world, "prefill-1", ROLE_PREFILL, 16, 2, 7); /* fits one of them */

@@ -1,11 +1,20 @@
-/* Inside kernels/ only: the table of functions that is a backend: the reference, and the CPU's two.
- * A GPU's would be one more.
+/* Inside kernels/ only: struct kernels_backend, the table of functions that is a backend. The fp32
+ * reference is one, the CPU has three (one for each name of kernels_info). A GPU backend, or one
+ * that wraps another, would be one more.
  *
- * kernels.c checks arguments and shapes once and then calls through this table with the signatures
- * of kernels.h; a backend trusts them. Scratch memory: a backend sizes it in `open` from constants
- * (tiles, segments, threads), never from the number of rows, so that no operation allocates.
- * Sequences, rows and contexts of any size run through it in tiles.
- */
+ * To add a backend: fill the table, declare it at the end of this file, and choose it in kernels.c.
+ * Every function is needed. A function named like one of kernels.h has its signature and
+ * promises.
+ *
+ * Duties of kernels.c: it checks arguments and shapes once, keeps the profile, and then calls
+ * through the table. A backend trusts shapes, ranges and types. The contents of device memory
+ * (positions, block ids) are the caller's promise.
+ *
+ * Duties of a backend: it sizes scratch memory in `open` from constants (tiles, segments, threads),
+ * never from the number of rows, so that no operation allocates. It computes any number of
+ * sequences, rows and tokens in tiles. It keeps no pointer to a struct of a call: a backend that
+ * queues work copies what it needs. A queued operation that fails later is reported by `sync`,
+ * `download` or the next call. */
 #ifndef BATON_KERNELS_BACKEND_H
 #define BATON_KERNELS_BACKEND_H
 
@@ -13,32 +22,35 @@
 #include "kernels/kernels.h"
 
 struct kernels_backend {
-    const char *name;           /* kernels_info.name */
-    const char *quantized_name; /* kernels_info.quantized_name; NULL: `name` */
-    const char *packing;        /* kernels_info.packing */
-    enum weight_type weight_type;
-    enum kv_type kv_type;
-    bool device_is_host;
+    const char *name;             /* kernels_info.name */
+    const char *quantized_name;   /* kernels_info.quantized_name; NULL: `name` */
+    const char *packing;          /* kernels_info.packing */
+    enum weight_type weight_type; /* kernels_info.weight_type */
+    enum kv_type kv_type;         /* kernels_info.kv_type; all backends take KV_INT8, too */
+    bool device_is_host;          /* kernels_info.device_is_host; kernels_view then calls `sync` */
 
-    /* Sets kernels->state from kernels->threads, ... ; `close` frees it. */
+    /* Sets kernels->state, which `close` frees. kernels->threads and kernels->placement are set
+     * already. After an error kernels.c doesn't call `close`. */
     enum status (*open)(struct kernels *kernels, const struct kernels_config *config,
                         struct error *err) WARN_UNUSED;
     void (*close)(struct kernels *kernels);
     const char *(*isa)(const struct kernels *kernels);    /* kernels_info.isa */
     uint32_t (*pass_rows)(const struct kernels *kernels); /* kernels_info.pass_rows */
-    size_t (*available_bytes)(void);
+    size_t (*available_bytes)(void);                      /* kernels_available_bytes */
 
     enum status (*alloc)(struct kernels *kernels, size_t bytes, struct buffer *buffer) WARN_UNUSED;
     void (*free)(struct kernels *kernels, struct buffer *buffer);
     enum status (*adopt)(struct kernels *kernels, void *address, size_t bytes,
                          struct buffer *buffer) WARN_UNUSED;
 
-    /* Of the packed weights. */
+    /* kernels_linear_bytes and kernels_linear_load; `scales` is NULL exactly if `type` is a float
+     * type. Layers begin at zeros. */
     size_t (*linear_bytes)(enum weight_type type, uint32_t n, uint32_t k);
     enum status (*linear_load)(struct kernels *kernels, struct linear *linear, uint32_t first_row,
                                uint32_t row_count, const void *rows,
                                const float *scales) WARN_UNUSED;
 
+    /* kernels_host_work */
     void (*work)(struct kernels *kernels, uint32_t count, uint32_t grain, kernels_work *work,
                  void *context);
     enum status (*upload)(struct kernels *kernels, struct buffer *target, size_t offset,
@@ -74,18 +86,20 @@ struct kernels_backend {
     uint64_t (*measure_read)(struct kernels *kernels, const struct buffer *memory);
 };
 
-/* Shapes beyond these are refused by kernels.c (STATUS_UNSUPPORTED); scratch is sized for them. */
+/* Largest head_dim: kernels.c refuses more (STATUS_UNSUPPORTED), and backends size their scratch
+ * for it. */
 #define KERNELS_MAX_HEAD_DIM 256
 
+/* An open backend. kernels.c makes and frees it. */
 struct kernels {
     const struct kernels_backend *backend;
     uint32_t threads;
-    struct placement placement;      /* of host backends' memory */
-    struct kernels_profile *profile; /* NULL: none is made */
-    void *state;                     /* the backend's own */
+    struct placement placement;      /* NUMA nodes of host memory; host backends only */
+    struct kernels_profile *profile; /* the caller's; NULL: none */
+    void *state;                     /* the backend's own; only its functions look at it */
 };
 
-/* Floats of a row of queries, keys and values. */
+/* Floats of a row of queries, keys and values: (H + 2G) E. */
 static inline size_t qkv_width(const struct attention_shape *shape)
 {
     return ((size_t)shape->heads + 2 * (size_t)shape->kv_heads) * shape->head_dim;

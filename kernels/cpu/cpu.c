@@ -1,18 +1,17 @@
-/* The bf16 backend: opening, and the operations that go row by row. */
+/* The bf16 backend: opening, and the operations that go row by row (embed, rmsnorm, swiglu,
+ * rope_append). */
 #include "kernels/cpu/cpu.h"
 
 #include "common/base/u32.h"
 #include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/limits.h"
-#include "kernels/cpu/linear_amx.h"
-#include "kernels/cpu/quantized.h"
+#include "kernels/cpu/kv_view.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The sets whose bits are equal, best first. */
+/* The instruction sets with equal bits, best first. */
 static const struct portable {
     const struct inner *inner;
     enum isa isa;
@@ -130,7 +129,7 @@ static const char *cpu_isa(const struct kernels *kernels)
     return self->inner->name;
 }
 
-/* Of either kind of layer; linear_amx.c takes as many as quantized layers by AMX. */
+/* Serves both kinds of layers; linear_amx.c takes as many rows as quantized layers by AMX. */
 static uint32_t cpu_pass_rows(const struct kernels *kernels)
 {
     const struct cpu *self = kernels->state;
@@ -243,6 +242,88 @@ static enum status cpu_swiglu(struct kernels *kernels, const struct buffer *gate
     return STATUS_OK;
 }
 
+/* --- bias, norm of heads, rotation, and append to the pool: an item is a row --- */
+struct append_job {
+    const struct cpu *cpu;
+    const struct step_batch *batch;
+    const struct attention_shape *shape;
+    struct kv_view kv;
+    const struct head_parameters *parameters;
+    float *qkv;
+};
+
+/* Normalises the queries and keys of one row in place. */
+static void normalise_heads(const struct append_job *job, float *row)
+{
+    const struct head_parameters *p = job->parameters;
+    const struct attention_shape *shape = job->shape;
+    float normed[KERNELS_MAX_HEAD_DIM];
+    for (uint32_t h = 0; h < shape->heads + shape->kv_heads; h++) {
+        float *head = row + (size_t)h * shape->head_dim;
+        const float *weight = h < shape->heads ? p->q_norm.address : p->k_norm.address;
+        job->cpu->inner->rmsnorm(head, weight, p->norm_eps, shape->head_dim, normed);
+        memcpy(head, normed, shape->head_dim * sizeof *head);
+    }
+}
+
+/* Appends one head of a token to the pool. */
+static void append(const struct append_job *job, uint32_t row, bool value, uint32_t head,
+                   const float *numbers)
+{
+    uint32_t position = ((const uint32_t *)job->batch->positions.address)[row];
+    uint32_t sequence = ((const uint32_t *)job->batch->row_sequence.address)[row];
+    void *target = kv_view_at(&job->kv, sequence, position, value, head);
+    if (job->kv.type == KV_INT8)
+        *kv_view_scale_at(&job->kv, sequence, position, value, head) =
+            job->cpu->inner->quantize(numbers, job->shape->head_dim, target);
+    else
+        job->cpu->inner->round(numbers, job->shape->head_dim, target);
+}
+
+static void append_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    const struct append_job *job = context;
+    const struct attention_shape *shape = job->shape;
+    const struct inner *inner = job->cpu->inner;
+    const uint32_t *positions = job->batch->positions.address;
+    uint32_t dim = shape->head_dim;
+    for (uint32_t t = first; t < last; t++) {
+        float *row = job->qkv + t * qkv_width(shape);
+        const float *rope =
+            (const float *)job->parameters->rope.address + (size_t)positions[t] * dim;
+        if (job->parameters->bias.address)
+            inner->blend(row, 1, job->parameters->bias.address, 1, (uint32_t)qkv_width(shape));
+        if (job->parameters->q_norm.address)
+            normalise_heads(job, row);
+        for (uint32_t h = 0; h < shape->heads + shape->kv_heads; h++)
+            inner->rope(rope, dim, row + (size_t)h * dim);
+        const float *key = row + (size_t)shape->heads * dim;
+        const float *value = key + (size_t)shape->kv_heads * dim;
+        for (uint32_t g = 0; g < shape->kv_heads; g++) {
+            append(job, t, false, g, key + (size_t)g * dim);
+            append(job, t, true, g, value + (size_t)g * dim);
+        }
+    }
+}
+
+static enum status cpu_rope_append(struct kernels *kernels, const struct step_batch *batch,
+                                   const struct attention_shape *shape,
+                                   const struct head_parameters *parameters,
+                                   const struct kv_layout *layout, uint32_t layer,
+                                   struct buffer *qkv, struct buffer *pool)
+{
+    struct cpu *self = kernels->state;
+    struct append_job job = {.cpu = self,
+                             .batch = batch,
+                             .shape = shape,
+                             .kv = kv_view_make(batch, layout, layer, pool),
+                             .parameters = parameters,
+                             .qkv = qkv->address};
+    pool_run(self->pool, batch->rows, ROW_GRAIN, append_rows, &job);
+    return STATUS_OK;
+}
+
 static double cpu_measure_peak(struct kernels *kernels, enum weight_type type,
                                const char **instruction)
 {
@@ -278,5 +359,5 @@ static uint64_t cpu_measure_read(struct kernels *kernels, const struct buffer *m
 const struct kernels_backend kernels_cpu_portable = CPU_BACKEND(PORTABLE, NULL, open_portable);
 const struct kernels_backend kernels_cpu_avx512bf16 =
     CPU_BACKEND("bf16-avx512bf16", NULL, open_avx512bf16);
-/* What isn't a layer of floats is the portable sets'. */
+/* All but layers of floats is the same as in the portable sets. */
 const struct kernels_backend kernels_cpu_amx = CPU_BACKEND("bf16-amx", PORTABLE, open_amx);

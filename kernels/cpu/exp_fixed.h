@@ -1,6 +1,6 @@
-/* exp of fp32 with one fixed sequence of operations, so that softmax and SiLU give the same bits on
+/* exp of fp32 by one fixed sequence of operations, so that softmax and SiLU give the same bits on
  * every machine and with every libm (a libm picks its exp by CPU). Cody-Waite reduction and the
- * Cephes polynomial, error below 2 ulp; results below 2^-126 are 0 and arguments above 88.3 count
+ * Cephes polynomial, error below 2 ulp. Results below 2^-126 are 0, and arguments above 88.3 count
  * as 88.3. Compiled without contraction (-ffp-contract=off). */
 #ifndef BATON_KERNELS_CPU_EXP_FIXED_H
 #define BATON_KERNELS_CPU_EXP_FIXED_H

@@ -3,11 +3,12 @@
 #include "kernels/backend.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
 #define HUGE_PAGE_BYTES  ((size_t)2 << 20)
 #define CACHE_LINE_BYTES ((size_t)64)
 
@@ -31,7 +32,7 @@ static size_t whole_pages(size_t bytes)
     return (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
 }
 
-/* Fresh pages, so that they are zero without a pass over them. NULL: no memory. */
+/* Takes fresh pages, which are zero without a pass over them. NULL: no memory. */
 static void *take_pages(const struct placement *placement, size_t bytes)
 {
     if (bytes > SIZE_MAX - 2 * HUGE_PAGE_BYTES)
@@ -102,4 +103,75 @@ enum status host_memory_copy(struct kernels *kernels, const struct buffer *sourc
     memcpy((char *)target->address + target_offset, (const char *)source->address + source_offset,
            bytes);
     return STATUS_OK;
+}
+
+/* --- what is available --- */
+#define PATH_BYTES 4096
+
+/* Returns the number behind `key` in a file of "key value" lines, or `missing` if there is none. */
+static uint64_t number_in(const char *path, const char *key, uint64_t missing)
+{
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return missing;
+    char line[256];
+    uint64_t number = missing, found;
+    size_t length = strlen(key);
+    while (number == missing && fgets(line, sizeof line, file))
+        if (strncmp(line, key, length) == 0 && sscanf(line + length, "%" SCNu64, &found) == 1)
+            number = found;
+    fclose(file);
+    return number;
+}
+
+static uint64_t cgroup_number(const char *cgroup, const char *name, const char *key,
+                              uint64_t missing)
+{
+    char path[PATH_BYTES + 64];
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/%s", cgroup, name);
+    return number_in(path, key, missing);
+}
+
+/* Returns the bytes that one cgroup's limit leaves; its page cache can be dropped. UINT64_MAX: no
+ * limit ("max" isn't a number). */
+static uint64_t left_in_cgroup(const char *cgroup)
+{
+    uint64_t limit = cgroup_number(cgroup, "memory.max", "", UINT64_MAX);
+    if (limit == UINT64_MAX)
+        return UINT64_MAX;
+    uint64_t used = cgroup_number(cgroup, "memory.current", "", 0);
+    uint64_t cache = cgroup_number(cgroup, "memory.stat", "active_file ", 0) +
+                     cgroup_number(cgroup, "memory.stat", "inactive_file ", 0);
+    used -= cache < used ? cache : used;
+    return used < limit ? limit - used : 0;
+}
+
+/* Returns the least that the limits of this process's cgroup (v2) and of those around it leave. */
+static uint64_t left_in_cgroups(void)
+{
+    char line[PATH_BYTES], *cgroup = NULL;
+    uint64_t least = UINT64_MAX;
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    while (file && !cgroup && fgets(line, sizeof line, file))
+        if (strncmp(line, "0::/", 4) == 0)
+            cgroup = line + 3;
+    if (file)
+        fclose(file);
+    if (!cgroup)
+        return UINT64_MAX;
+    cgroup[strcspn(cgroup, "\n")] = '\0';
+    for (char *end = cgroup + strlen(cgroup); end; end = strrchr(cgroup, '/')) {
+        *end = '\0';
+        uint64_t left = left_in_cgroup(cgroup);
+        least = left < least ? left : least;
+    }
+    return least;
+}
+
+size_t host_memory_available(void)
+{
+    uint64_t kibibytes = number_in("/proc/meminfo", "MemAvailable:", UINT64_MAX / 1024);
+    uint64_t cgroups = left_in_cgroups(), machine = kibibytes * 1024;
+    uint64_t least = cgroups < machine ? cgroups : machine;
+    return least >= UINT64_MAX / 1024 * 1024 ? SIZE_MAX : (size_t)least;
 }

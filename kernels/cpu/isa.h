@@ -1,4 +1,4 @@
-/* What this CPU can do, asked once per kernels_open. */
+/* Asks this CPU for its instruction sets, once per kernels_open. */
 #ifndef BATON_KERNELS_CPU_ISA_H
 #define BATON_KERNELS_CPU_ISA_H
 
@@ -12,24 +12,25 @@ bool isa_reports_avx512(void);     /* F, BW, VL, DQ */
 bool isa_reports_avx512vnni(void); /* vpdpbusd, on top of AVX-512 */
 bool isa_reports_avx512bf16(void); /* by CPUID, on top of AVX-512 */
 
-/* Is vdpbf16ps also the faster way? On AMD it does twice the work of an fp32 multiply-add a cycle;
- * on Intel's Sapphire and Emerald Rapids half of it (measured: 86 and 174 GFLOP/s a thread). By
- * CPUID: reported, and not by Intel. */
+/* Returns whether vdpbf16ps is reported and also the faster way: CPUID reports it, and the CPU
+ * isn't Intel's. On AMD it does twice the work of an fp32 multiply-add a cycle. On Intel's Sapphire
+ * and Emerald Rapids it does half (measured: 86 and 174 GFLOP/s a thread). */
 bool isa_prefers_avx512bf16(void);
 
-/* Does the CPU execute vdpbf16ps, whatever CPUID says (a hypervisor may hide it)? Tried in a child
- * process, so that an illegal instruction harms nobody. Costs a fork: at set-up only. */
+/* Returns whether the CPU executes vdpbf16ps, even if CPUID doesn't report it (a hypervisor may
+ * hide it). Tries the instruction in a child process, so that an illegal instruction does no harm.
+ * Costs a fork: at set-up only. */
 bool isa_executes_avx512bf16(void);
 
-/* Tiles with their products of bf16 and of int8 (tdpbf16ps, tdpbsud), on top of AVX512-BF16 and
- * VNNI: reported, and allowed by the kernel, which is asked once and allows it to all threads of
- * the process. */
+/* Returns whether tiles and their products of bf16 and int8 (tdpbf16ps, tdpbsud) may run, on top of
+ * AVX512-BF16 and VNNI: reported by CPUID and allowed by the kernel. The kernel is asked here, and
+ * allows it to all threads of the process. */
 bool isa_allows_amx(void);
 
-/* Sets that may be asked for, for a sentence: "auto, avx2 or portable". `here`: by enum isa,
- * whether it runs; auto and portable always do. */
+/* Writes the sets that may be chosen as a part of a sentence: "auto, avx2 or portable". `here`:
+ * whether each set of enum isa runs; auto and portable always do. */
 void isa_name_those(const bool here[ISA_AMX + 1], char *text, size_t size);
-/* The same of this CPU. */
+/* isa_name_those with the sets of this CPU. */
 void isa_name_here(char *text, size_t size);
 
 #endif

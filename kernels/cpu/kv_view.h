@@ -1,5 +1,5 @@
-/* One layer of the KV pool of a host, addressed by sequence and position through the step's block
- * tables. */
+/* One layer of the KV pool in host memory, addressed by sequence and position through the step's
+ * block tables. */
 #ifndef BATON_KERNELS_CPU_KV_VIEW_H
 #define BATON_KERNELS_CPU_KV_VIEW_H
 
@@ -11,9 +11,9 @@
 struct kv_view {
     char *pool;
     size_t block_count, block_bytes;
-    size_t offset_bytes[2]; /* inside a block: the keys, the values of head 0 */
+    size_t offset_bytes[2]; /* inside a block: first key and first value of head 0 */
     size_t head_bytes, token_bytes;
-    size_t scales_bytes; /* from a head's first token to its scales, where it has any */
+    size_t scales_bytes; /* KV_INT8: from a head's first token to its scales */
     enum kv_type type;
     uint32_t block_tokens;
     const uint32_t *tables; /* [sequences][table_stride] */
@@ -41,8 +41,9 @@ static inline struct kv_view kv_view_make(const struct step_batch *batch,
         .table_stride = batch->table_stride};
 }
 
-/* The run of one head in the position's block. `head` counts from the layout's first. Blocks come
- * from the block allocator: one outside the pool is a programmer's error. */
+/* Returns the first key (or value) of one head in the position's block. `head` counts from the
+ * layout's first. Block ids come from the block allocator: an id outside the pool is a programmer's
+ * error. */
 static inline char *kv_view_run(const struct kv_view *view, uint32_t sequence, uint32_t position,
                                 bool value, uint32_t head)
 {
@@ -54,8 +55,7 @@ static inline char *kv_view_run(const struct kv_view *view, uint32_t sequence, u
            head * view->head_bytes;
 }
 
-/* The key or value of one token, followed by those of the tokens after it up to the end of its
- * block. */
+/* Returns the key or value of one token. The tokens after it in its block follow. */
 static inline void *kv_view_at(const struct kv_view *view, uint32_t sequence, uint32_t position,
                                bool value, uint32_t head)
 {
@@ -63,8 +63,8 @@ static inline void *kv_view_at(const struct kv_view *view, uint32_t sequence, ui
            position % view->block_tokens * view->token_bytes;
 }
 
-/* The scale of one token (KV_INT8), followed by those of the tokens after it up to the end of its
- * block. */
+/* Returns the scale of one token (KV_INT8). The scales of the tokens after it in its block
+ * follow. */
 static inline float *kv_view_scale_at(const struct kv_view *view, uint32_t sequence,
                                       uint32_t position, bool value, uint32_t head)
 {
@@ -73,9 +73,9 @@ static inline float *kv_view_scale_at(const struct kv_view *view, uint32_t seque
     return scales + position % view->block_tokens;
 }
 
-/* Where the keys of one head lie, of `count` tokens from a block's first one on: an address for
- * each `run` of neighbours, which divides block_tokens. The last run may reach behind the tokens,
- * not behind its block. Returns how many there are. */
+/* Writes the addresses of one head's keys for `count` tokens from `position`, the first of a block.
+ * Each address is that of `run` neighbouring tokens; `run` divides block_tokens. The last run may
+ * reach behind the tokens, never behind its block. Returns the number of addresses. */
 static inline uint32_t kv_view_runs(const struct kv_view *view, uint32_t sequence,
                                     uint32_t position, uint32_t count, uint32_t head, uint32_t run,
                                     const char **runs)
@@ -90,7 +90,7 @@ static inline uint32_t kv_view_runs(const struct kv_view *view, uint32_t sequenc
     return found;
 }
 
-/* The scales of as many tokens (KV_INT8). */
+/* Copies the scales of `count` tokens from `position`, the first of a block (KV_INT8). */
 static inline void kv_view_scales(const struct kv_view *view, uint32_t sequence, uint32_t position,
                                   uint32_t count, bool value, uint32_t head, float *scales)
 {

@@ -9,13 +9,13 @@
 
 #define LOOPS            4000000
 #define TRIALS           5
-#define INSTRUCTIONS     24 /* of a loop */
-#define TILE_LOOPS       8  /* of the others' loops for one of tiles */
+#define INSTRUCTIONS     24 /* instructions of a loop */
+#define TILE_LOOPS       8  /* loops of the other instructions for one of tiles */
 #define CACHE_LINE_BYTES 64
 
 struct limits_instruction {
     const char *name;
-    double operations; /* of one instruction, or pair of them */
+    double operations; /* operations of one instruction (or pair of instructions) */
     void (*run)(uint64_t loops);
 };
 
@@ -57,7 +57,7 @@ RUN(run_madd256, CLEAR, MADD256, "vzeroupper\n")
 RUN(run_maddub256, CLEAR, MADDUB256, "vzeroupper\n")
 RUN(run_madd128, CLEAR128, MADD128, "")
 
-/* A tile's product takes as long as some thirty of the others. */
+/* A product of tiles takes as long as some thirty of the other instructions. */
 #define RUN_TILES(NAME, DOT)                                                                       \
     static void NAME(uint64_t loops)                                                               \
     {                                                                                              \
@@ -83,7 +83,7 @@ static const struct limits_instruction fma256 = {"vfmadd231ps ymm", 2 * 8, run_f
 static const struct limits_instruction mul128 = {"mulps xmm", 2 * 4, run_mul128};
 static const struct limits_instruction bf16 = {"vdpbf16ps zmm", 2 * 32, run_bf16};
 static const struct limits_instruction vnni = {"vpdpbusd zmm", 2 * 64, run_vnni};
-/* Six products instead of the 24 instructions of a loop, and fewer loops. */
+/* Six products replace the 24 instructions of a loop, and there are fewer loops. */
 #define TILES_OPERATIONS(K) (2.0 * AMX_ROWS * 16 * (K)*6 / INSTRUCTIONS / TILE_LOOPS)
 static const struct limits_instruction tiles_bf16 = {"tdpbf16ps", TILES_OPERATIONS(32),
                                                      run_tiles_bf16};
@@ -112,7 +112,7 @@ const struct limits_instruction *limits_quantized(const struct quantized_inner *
                                             : &madd128;
 }
 
-/* A line of each quarter in turns, without requests of its own. */
+/* Reads a line of each quarter in turns, without requests. */
 static void read_quarters(const char *p, size_t lines)
 {
     size_t quarter = lines / 4 * CACHE_LINE_BYTES;
@@ -185,12 +185,12 @@ static uint64_t ran_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* An item is a thread's part. */
+/* An item is one thread's part. */
 struct limits_job {
     const struct limits_instruction *instruction;
     const char *memory;
     enum limits_way way;
-    size_t lines; /* of a part */
+    size_t lines; /* lines of a part */
     uint64_t ns[KERNELS_MAX_THREADS];
 };
 
@@ -239,7 +239,8 @@ static uint64_t read_once(struct pool *pool, uint32_t threads, struct limits_job
     return slowest_ns;
 }
 
-/* By the quickest of TRIALS passes of each, in turns: what else happens makes passes longer. */
+/* Finds the fastest way: the quickest of TRIALS passes of each, in turns. Other programs only make
+ * passes longer. */
 static enum limits_way find_way(struct pool *pool, uint32_t threads, struct limits_job job)
 {
     uint64_t quickest_ns = UINT64_MAX;

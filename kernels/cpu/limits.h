@@ -1,6 +1,6 @@
-/* What the compute threads of this machine can do at most: the figures that a benchmark's figures
- * stand beside. All threads of a pool run at once, each is timed by the time that it ran (what
- * other programs took meanwhile doesn't count). */
+/* Measures the most that the compute threads of this machine can do: limits for a benchmark's
+ * figures. All threads of a pool run at once. Each is timed by its CPU time, so that other programs
+ * don't count. */
 #ifndef BATON_KERNELS_CPU_LIMITS_H
 #define BATON_KERNELS_CPU_LIMITS_H
 
@@ -8,32 +8,32 @@
 
 #include <stddef.h>
 
-/* One kind of instruction, as wide as an instruction set has it. NULL: not known here (another CPU
- * than an x86-64). */
+/* One kind of instruction, as wide as an instruction set has it. */
 struct limits_instruction;
-/* What linear layers of floats and of quantized weights are made of, by these inner loops; NULL: by
- * portable C. */
+/* Return the instruction of linear layers of floats or of quantized weights by these inner loops.
+ * NULL for `inner`: portable C. Return NULL if not known here (the CPU isn't an x86-64). */
 struct inner;
 const struct limits_instruction *limits_linear(const struct inner *inner);
 struct quantized_inner;
 const struct limits_instruction *limits_quantized(const struct quantized_inner *inner, bool int4);
 
-/* 10^9 operations a second of all threads together; a multiply-add is two. NULL: 0, and "" for the
- * name. */
+/* Returns 10^9 operations a second of all threads together; a multiply-add is two. *name: the
+ * instruction. Without an instruction: 0 and "". */
 double limits_peak(struct pool *pool, uint32_t threads,
                    const struct limits_instruction *instruction, const char **name);
-/* How memory is read. Which is fastest differs by CPU, and by how many threads read. */
+/* The ways to read memory. The fastest one depends on the CPU and on the number of threads. */
 enum limits_way {
     LIMITS_UNKNOWN,
-    LIMITS_IN_ORDER, /* asking early for what comes */
-    /* and once more soon before, since requests may be dropped (decisions/0042) */
+    LIMITS_IN_ORDER, /* asks for lines early */
+    /* asks early and once more soon before, since requests may be dropped (decisions/0042) */
     LIMITS_ASKED_AGAIN,
-    /* a thread's part in four quarters side by side, without requests of its own */
+    /* reads four quarters of a thread's part side by side, without requests */
     LIMITS_QUARTERS,
     LIMITS_WAYS
 };
-/* Nanoseconds of the slowest thread for one pass over its part of `memory`. *way: LIMITS_UNKNOWN
- * becomes the fastest, by some passes over what should be more than caches hold. */
+/* Reads `memory` once, a part per thread. Returns the slowest thread's nanoseconds. If *way is
+ * LIMITS_UNKNOWN, first finds the fastest way by some passes; `memory` should be more than the
+ * caches hold. */
 uint64_t limits_read(struct pool *pool, uint32_t threads, enum limits_way *way, const void *memory,
                      size_t bytes);
 

@@ -1,18 +1,15 @@
-/* Linear layers of the bf16 backend; those of quantized weights are in quantized.c.
+/* Linear layers of the bf16 backend; quantized.c has those of quantized weights.
  *
- * Weights: panels of PANEL outputs over all of K, [pair][PANEL][2] bf16, N and K padded with zeros:
- * the one layout for every number of rows. A call goes over blocks of at most LINEAR_ROWS rows and,
- * in each, over as many K segments as the packed inputs have room for: pack rows into tiles, then
- * stream every panel once past them. Rows that need several products share what is read of a panel
- * part by part, and more than two tiles share the widening, too, where there is one. Few rows: all
- * of K in one pass, and the weights are read in memory order.
- */
+ * Weights are panels of PANEL outputs over all of K, [pair][PANEL][2] bf16, with N and K padded
+ * with zeros: one layout for every number of rows. A call goes over blocks of at most LINEAR_ROWS
+ * rows. Each block goes over as many K segments at a time as the packed inputs have room for. Such
+ * a pass packs rows into tiles, then streams every panel once past them. Rows that need several
+ * products share a part of a panel at a time, and more than two tiles also share the widening, if
+ * the set widens. Few rows take all of K in one pass and read the weights in memory order. */
 #include "kernels/cpu/cpu.h"
 
 #include "common/base/u32.h"
 #include "kernels/cpu/exp_fixed.h"
-#include "kernels/cpu/linear_amx.h"
-#include "kernels/cpu/quantized.h"
 
 #include <string.h>
 
@@ -23,7 +20,7 @@ size_t cpu_linear_bytes(enum weight_type type, uint32_t n, uint32_t k)
     return (size_t)divide_up(n, PANEL) * divide_up(k, 2) * PANEL * sizeof(uint32_t);
 }
 
-/* Rows on their way into a layer. */
+/* Rows to be packed into a layer. */
 struct load {
     struct linear *linear;
     uint32_t first_row, row_count;
@@ -31,9 +28,10 @@ struct load {
     const float *scales;
 };
 
-#define LOAD_PAIRS 512 /* of a panel: what the rows write to in turn stays in the level 2 cache */
+/* Pairs of a panel that rows are written to in turn: their lines stay in the level 2 cache. */
+#define LOAD_PAIRS 512
 
-/* Rows of one panel. */
+/* Packs rows of one panel. */
 static void load_bf16(struct linear *linear, uint32_t first_row, uint32_t row_count,
                       const char *rows)
 {
@@ -48,7 +46,7 @@ static void load_bf16(struct linear *linear, uint32_t first_row, uint32_t row_co
                 memcpy(&panel[pair * PANEL + i], rows + i * row_bytes + pair * sizeof *panel,
                        sizeof *panel);
     }
-    for (uint32_t i = 0; whole < pairs && i < row_count; i++) { /* an odd K: half a pair */
+    for (uint32_t i = 0; whole < pairs && i < row_count; i++) { /* an odd K leaves half a pair */
         uint16_t last;
         memcpy(&last, rows + i * row_bytes + whole * sizeof *panel, sizeof last);
         panel[whole * PANEL + i] = last;
@@ -100,7 +98,7 @@ void cpu_linear_row(const struct linear *linear, uint32_t n, float *out)
     }
 }
 
-/* One pass: rows x K range, in tiles of equal height (but one row). */
+/* One pass: rows x K range, in tiles of equal height (or one row less). */
 struct pass {
     const struct inner *inner;
     const struct linear *linear;
@@ -109,11 +107,11 @@ struct pass {
     uint8_t *tiles;
     struct linear_scratch *scratch; /* [threads] */
     uint32_t rows, tile_count;
-    uint32_t part;   /* k of a segment that all tiles go past before the next */
+    uint32_t part;   /* k of a segment that all tiles go past before the next part */
     bool wide;       /* parts are widened first */
-    bool near_alone; /* weights are asked for into the first level of cache alone */
+    bool near_alone; /* weights are asked for into the level 1 cache alone */
     uint32_t k_begin, k_end;
-    bool accumulate; /* to what is in `out` before this pass */
+    bool accumulate; /* adds to what `out` held before this pass */
 };
 
 static uint32_t tile_row(const struct pass *pass, uint32_t tile)
@@ -140,8 +138,8 @@ static void pack_tiles(void *context, uint32_t thread, uint32_t first, uint32_t 
     }
 }
 
-/* The last panel when N isn't a multiple of PANEL: through a buffer, since `multiply` writes whole
- * panels. */
+/* Multiplies the last panel if N isn't a multiple of PANEL: through a buffer, since `multiply`
+ * writes whole panels. */
 static void multiply_cut_panel(const struct pass *pass, const struct tile_product *whole,
                                uint32_t outputs)
 {
@@ -164,7 +162,7 @@ static const uint32_t *weights_at(const struct pass *pass, uint32_t panel, uint3
     return weights + ((size_t)panel * divide_up(pass->linear->k, 2) + k / 2) * PANEL;
 }
 
-/* All rows times k .. end - 1 of a panel, a part of a segment. */
+/* Multiplies all rows by k .. end - 1 of a panel, a part of a segment. */
 static void multiply_part(const struct pass *pass, struct linear_scratch *scratch, uint32_t panel,
                           uint32_t k, uint32_t end)
 {
@@ -173,9 +171,9 @@ static void multiply_part(const struct pass *pass, struct linear_scratch *scratc
     uint32_t pairs = divide_up(end - k, 2), outputs = min_u32(PANEL, linear->n - panel * PANEL);
     uint32_t done = k - pass->k_begin, segment_done = done % LINEAR_SEGMENT;
     bool ends = (end - pass->k_begin) % LINEAR_SEGMENT == 0 || end == pass->k_end;
-    /* Weights to bring in during the products: what comes after this part, the next of the panel or
-     * the first of the next panel, by all tiles in equal shares; of one tile and no parts, a little
-     * ahead in the same stream. */
+    /* Weights to prefetch during the products. Several tiles share the lines that come after this
+     * part: the next part of the panel, or the first of the next panel. One tile without parts asks
+     * a little ahead in the same stream. */
     const uint32_t *after = end < pass->k_end ? weights_at(pass, panel, end)
                                               : weights_at(pass, panel + 1, pass->k_begin);
     bool streams = pass->tile_count == 1 && pass->part == LINEAR_SEGMENT;
@@ -216,7 +214,7 @@ static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint
                           k + min_u32(pass->part, pass->k_end - k));
 }
 
-#define SHARE_WORK (8u << 20) /* multiply-adds of a share: some 20 us, but a panel at least */
+#define SHARE_WORK (8u << 20) /* multiply-adds of a share: some 20 us, at least one panel */
 
 uint32_t linear_grain(uint32_t threads, uint32_t panels, uint64_t panel_work, uint64_t least_work)
 {
@@ -238,17 +236,42 @@ bool linear_past_caches(const float *out, uint32_t n, uint32_t rows)
     return rows >= 64 && (uintptr_t)out % 64 == 0 && n % (64 / sizeof *out) == 0;
 }
 
+/* Returns how many fewer units there are than panels in the first `threads` regions. */
+static uint32_t joined(const struct panel_units *units, uint32_t threads)
+{
+    return threads * units->run * (units->streams - 1);
+}
+
+struct panel_unit panel_unit_at(const struct panel_units *units, uint32_t number)
+{
+    uint32_t of_whole = units->whole - joined(units, units->threads);
+    if (number >= of_whole)
+        return (struct panel_unit){.first = units->whole + number - of_whole};
+    /* Region t begins at panel whole * t / threads, so at unit of_whole * t / threads. */
+    uint32_t t = (uint32_t)(((uint64_t)units->threads * (number + 1) - 1) / of_whole);
+    uint32_t begin = (uint32_t)((uint64_t)units->whole * t / units->threads);
+    uint32_t place = number - (begin - joined(units, t));
+    if (place < units->run)
+        return (struct panel_unit){.first = begin + place,
+                                   .apart = units->streams > 1 ? units->run : 0};
+    return (struct panel_unit){.first = begin + units->run * (units->streams - 1) + place};
+}
+
 struct panel_units linear_units(uint32_t threads, uint32_t n, uint32_t streams)
 {
     uint32_t whole = n / PANEL;
-    return panel_units_of(threads, streams && whole / threads >= streams ? streams : 1, whole,
-                          n % PANEL ? 1 : 0);
+    struct panel_units units = {.threads = threads, .streams = 1, .whole = whole};
+    if (streams && whole / threads >= streams)
+        units.streams = streams;
+    units.run = whole / threads / units.streams;
+    units.count = whole - joined(&units, threads) + (n % PANEL != 0);
+    return units;
 }
 
 static void run_pass(struct cpu *self, struct pass *pass)
 {
     uint64_t width = pass->k_end - pass->k_begin;
-    /* Packing is a small part of the work, and waking threads for a few rows costs more. */
+    /* Packing is a small part of the work. Waking threads for a few rows costs more. */
     uint32_t pack_grain = pass->rows * width < LINEAR_INLINE_WORK ? pass->tile_count : 1;
     pool_run(self->pool, pass->tile_count, pack_grain, pack_tiles, pass);
     uint32_t panels = divide_up(pass->linear->n, PANEL);
@@ -283,7 +306,7 @@ enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
     for (uint32_t block = 0; block < blocks; block++) {
         uint32_t first = (uint32_t)((uint64_t)rows * block / blocks);
         uint32_t count = (uint32_t)((uint64_t)rows * (block + 1) / blocks) - first;
-        uint32_t segments = LINEAR_ROWS / count; /* that fit beside each other */
+        uint32_t segments = LINEAR_ROWS / count; /* segments side by side */
         uint32_t step = (uint32_t)min_u32(segments, UINT32_MAX / LINEAR_SEGMENT) * LINEAR_SEGMENT;
         uint32_t tile_count = divide_up(count, TILE_ROWS);
         for (uint32_t k = 0; k < linear->k; k += min_u32(step, linear->k - k)) {

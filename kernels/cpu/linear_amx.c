@@ -1,12 +1,12 @@
 /* Linear layers of bf16 weights by AMX, on the panels of linear.c.
  *
- * A call goes over blocks of at most MOST_ROWS rows and, in each, over as many K segments as the
- * packed inputs have room for: pack the rows into tiles, then stream every panel once past them,
- * two tiles at a time. A step of products needs as many tiles of inputs as of weights, so that both
- * have to come from the level 2 cache at least, where the inputs stay, and where the next panel is
- * brought meanwhile. Few rows: all of K in one pass, and the weights are read in memory order; one
- * row: by vectors, several panels side by side. */
-#include "kernels/cpu/linear_amx.h"
+ * A call goes over blocks of at most MOST_ROWS rows. Each block goes over as many K segments at a
+ * time as the packed inputs have room for. Such a pass packs the rows into tiles, then streams
+ * every panel once past them, two tiles at a time. A step of products needs as many tiles of inputs
+ * as of weights, so both must come from the level 2 cache at least. The inputs stay there, and the
+ * next panel is brought there meanwhile. Few rows take all of K in one pass and read the weights in
+ * memory order. One row uses vectors and reads several panels side by side. */
+#include "kernels/cpu/cpu.h"
 
 #if defined(__x86_64__)
 
@@ -17,28 +17,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of one segment whose packed inputs stay in a 2 MiB level 2 cache, beside two panels; fewer
- * of more segments. */
+/* Rows of one segment: their packed inputs stay in a 2 MiB level 2 cache, beside two panels. More
+ * segments, fewer rows. */
 #define MOST_ROWS 512
 
-/* Better than to write outputs once a segment and read them again: fewer rows, with all their
- * segments. */
+/* Rows of a block that takes all its segments in one pass. This is better than writing outputs once
+ * a segment and reading them again. */
 #define FEWER_ROWS 256
 
-/* K of a segment that all tiles go past before the next: what is read of a panel stays in the level
- * 1 cache. */
+/* K of a part of a segment. All tiles go past one part before the next, so that the part of a panel
+ * stays in the level 1 cache. */
 #define PART 512
 
-/* A thread's, of one panel. */
+/* Scratch of one thread for one panel. */
 struct thread_scratch {
-    _Alignas(64) float sums[MOST_ROWS * PANEL]; /* of a segment */
-    float totals[MOST_ROWS * PANEL];            /* of the segments so far */
-    uint32_t last[AMX_STEP_WORDS];              /* a cut step's weights */
+    _Alignas(64) float sums[MOST_ROWS * PANEL]; /* sums of one segment */
+    float totals[MOST_ROWS * PANEL];            /* sums of all segments so far */
+    uint32_t last[AMX_STEP_WORDS];              /* weights of a cut step */
 };
 
 #define TILES_BYTES ((size_t)MOST_ROWS * LINEAR_SEGMENT * sizeof(uint16_t))
 
-/* Of one row there is the tile, and the numbers as floats. */
+/* Most K of one row by vectors: its scratch holds the tile and the numbers as floats. */
 #define MOST_STREAMED_K (TILES_BYTES / (sizeof(uint16_t) + sizeof(float)))
 
 struct linear_amx {
@@ -46,7 +46,7 @@ struct linear_amx {
     struct thread_scratch threads[];
 };
 
-#define HUGE_PAGE ((size_t)2 << 20) /* which tiles in small pages would miss */
+#define HUGE_PAGE ((size_t)2 << 20) /* tiles in small pages would miss in the TLB */
 
 struct linear_amx *linear_amx_new(uint32_t threads)
 {
@@ -67,24 +67,19 @@ struct pass {
     float *out;
     uint32_t rows, tile_count, height;
     uint32_t k_begin, k_end;
-    bool accumulate;  /* to what is in `out` before this pass */
-    bool past_caches; /* what is written is complete, and more than stays in them */
-    bool streams;     /* one row of whole steps: several panels side by side */
+    bool accumulate;  /* adds to what `out` held before this pass */
+    bool past_caches; /* outputs are complete and exceed the caches */
+    bool streams;     /* one row of whole steps: reads several panels side by side */
     struct panel_units units;
 };
 
-static size_t tile_bytes(const struct pass *pass)
-{
-    size_t steps = divide_up(pass->k_end - pass->k_begin, AMX_STEP);
-    return steps * pass->height * AMX_ROW_BYTES;
-}
-
 static uint8_t *tile_address(const struct pass *pass, uint32_t tile)
 {
-    return pass->scratch->tiles + tile * tile_bytes(pass);
+    size_t steps = divide_up(pass->k_end - pass->k_begin, AMX_STEP);
+    return pass->scratch->tiles + tile * steps * pass->height * AMX_ROW_BYTES;
 }
 
-/* Of one row: as floats, behind its tile. */
+/* Returns the one row as floats, behind its tile. */
 static float *row_address(const struct pass *pass)
 {
     return (float *)tile_address(pass, 1);
@@ -109,7 +104,7 @@ static const uint32_t *weights_at(const struct pass *pass, uint32_t panel, uint3
     return weights + ((size_t)panel * divide_up(pass->linear->k, 2) + k / 2) * PANEL;
 }
 
-/* The weights of a step that the panel has only a part of, with zeros; NULL: it has all. */
+/* Copies the weights of a cut last step and pads them with zeros. NULL: all steps are whole. */
 static const uint32_t *cut_step(const uint32_t *weights, uint32_t width, uint32_t *last)
 {
     uint32_t rest = width % AMX_STEP;
@@ -121,14 +116,14 @@ static const uint32_t *cut_step(const uint32_t *weights, uint32_t width, uint32_
     return last;
 }
 
-/* k .. end - 1 of a panel, of one segment. */
+/* A part of a panel: k .. end - 1, inside one segment. */
 struct part {
     const struct pass *pass;
     struct thread_scratch *scratch;
     uint32_t panel, k, end;
-    bool first, last; /* segment of the pass */
-    bool is_total;    /* the segment's sums are the total so far, as they are */
-    bool adds;        /* the segment ends, and is added to the others */
+    bool first, last; /* the first or last segment of the pass */
+    bool is_total;    /* the segment's sums become the totals as they are */
+    bool adds;        /* the segment ends here: its sums are added to the totals */
 };
 
 static struct part part_of(const struct pass *pass, struct thread_scratch *scratch, uint32_t panel,
@@ -144,7 +139,7 @@ static struct part part_of(const struct pass *pass, struct thread_scratch *scrat
     return part;
 }
 
-/* What is added to what for a pair of tiles, when its segment ends. */
+/* Describes how a pair of tiles adds its sums to the totals or outputs when its segment ends. */
 static struct amx_sums pair_sums(const struct part *part, uint32_t row)
 {
     const struct pass *pass = part->pass;
@@ -169,14 +164,14 @@ static struct amx_sums pair_sums(const struct part *part, uint32_t row)
 #define LINE_BYTES 64
 #define STEP_LINES (AMX_STEP_WORDS * sizeof(uint32_t) / LINE_BYTES)
 
-/* What the products of all pairs have in common. */
+/* Returns what the products of all pairs of tiles share. */
 static struct amx_product part_product(const struct part *part, uint32_t pairs)
 {
     const struct pass *pass = part->pass;
     const uint32_t *weights = weights_at(pass, part->panel, part->k);
-    /* Weights to bring in during the products: of one pair, a little ahead in the same stream; of
-     * several, in equal parts, what comes after this part: the next of the panel, or the first of
-     * the next panel. */
+    /* Weights to prefetch during the products. One pair asks a little ahead in the same stream.
+     * Several pairs share the lines that come after this part: the next part of the panel, or the
+     * first of the next panel. */
     const uint32_t *after = part->end < pass->k_end
                                 ? weights_at(pass, part->panel, part->end)
                                 : weights_at(pass, part->panel + 1, pass->k_begin);
@@ -221,12 +216,8 @@ static void multiply_part(const struct part *part)
 
 /* --- one row --- */
 
-static void round_row(const struct pass *pass)
-{
-    amx_round_row(pass->in + pass->k_begin, pass->k_end - pass->k_begin, row_address(pass));
-}
-
-/* All segments of panels side by side, whose sums are added as if each were a row. */
+/* Multiplies one row by all segments of panels side by side. Their sums are added as if each panel
+ * were a row. */
 static void multiply_streams(const struct pass *pass, struct thread_scratch *scratch,
                              struct panel_unit unit)
 {
@@ -278,19 +269,19 @@ static void multiply_units(void *context, uint32_t thread, uint32_t first, uint3
         amx_written();
 }
 
-/* Than by AVX-512, of which LINEAR_INLINE_WORK is: of few rows reading the weights is the work,
- * many are computed so much faster. */
+/* Speed relative to AVX-512, for which LINEAR_INLINE_WORK is. Few rows are bound by reading the
+ * weights, many rows compute this much faster. */
 #define FASTER 8
 
 static void run_pass(struct cpu *self, struct pass *pass)
 {
     uint64_t width = pass->k_end - pass->k_begin;
-    /* Packing is a small part of the work, and waking threads for a few rows costs more. */
+    /* Packing is a small part of the work. Waking threads for a few rows costs more. */
     uint32_t pack_grain = pass->rows * width < LINEAR_INLINE_WORK ? pass->tile_count : 1;
     pool_run(self->pool, pass->tile_count, pack_grain, pack_tiles, pass);
     pass->units = linear_units(self->threads, pass->linear->n, pass->streams ? AMX_STREAMS : 1);
     if (pass->units.streams > 1)
-        round_row(pass);
+        amx_round_row(pass->in + pass->k_begin, pass->k_end - pass->k_begin, row_address(pass));
     uint64_t panel_work = divide_up(pass->rows, FASTER) * width * PANEL;
     uint32_t grain = linear_grain(self->threads, pass->units.count,
                                   panel_work * pass->units.streams, LINEAR_INLINE_WORK);
@@ -340,7 +331,7 @@ void linear_amx_free(struct linear_amx *scratch)
     (void)scratch;
 }
 
-/* No backend of such a machine has the scratch, without which it isn't called. */
+/* Never called: no backend of such a machine has the scratch. */
 void linear_amx(struct cpu *self, const struct linear *linear, const float *in, uint32_t rows,
                 bool accumulate, float *out)
 {

@@ -11,8 +11,8 @@
 #define PATH_BYTES 512
 #define LIST_BYTES 4096
 
-/* "0-3,8": numbers that a cpu_set_t holds, of nodes or of CPUs. A file that can't be read holds
- * none. */
+/* Reads a list like "0-3,8" of nodes or CPUs, as far as a cpu_set_t holds their numbers. A file
+ * that can't be read gives an empty set. */
 static cpu_set_t read_list(const char *path)
 {
     cpu_set_t set;
@@ -48,7 +48,7 @@ struct placement placement_find(const char *nodes_path, const int *cpus, uint32_
         return placement;
     CPU_ZERO(&computing);
     for (uint32_t i = 0; cpus && i < threads; i++)
-        CPU_SET(cpus[i], &computing); /* one that doesn't exist is refused by pool_create */
+        CPU_SET(cpus[i], &computing); /* pool_create refuses a CPU that doesn't exist */
     if (!cpus && sched_getaffinity(0, sizeof computing, &computing) != 0)
         return placement;
     for (int node = 0; node < PLACEMENT_MAX_NODES; node++) {
@@ -67,7 +67,7 @@ void placement_apply(const struct placement *placement, void *memory, size_t byt
 {
     if (!placement->nodes)
         return;
-    /* Whole pages only: what shares a page with others isn't ours to place. */
+    /* Whole pages only: a page shared with other data isn't ours to place. */
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uintptr_t first = ((uintptr_t)memory + page - 1) / page * page;
     uintptr_t last = ((uintptr_t)memory + bytes) / page * page;

@@ -16,11 +16,11 @@
 #include <unistd.h>
 
 #define CACHE_LINE  64
-#define SPIN_NS     100000 /* two or three times what it costs to sleep and be woken */
+#define SPIN_NS     100000 /* two or three times the cost of sleeping and waking */
 #define SPIN_PAUSES 32     /* between looks at the clock: a microsecond or two */
 #define JOB_OPEN    0x80000000u
 
-/* The chunks that one thread takes first: numbers next .. end - 1 that nobody has taken. */
+/* The chunks that one thread takes first: next .. end - 1 are not taken yet. */
 struct share {
     _Alignas(CACHE_LINE) atomic_uint_fast64_t next; /* may go beyond end */
     uint64_t end;
@@ -33,7 +33,7 @@ struct pool {
     struct pool_thread *workers;
     uint32_t started;
 
-    /* The job: written by the caller while `state` is 0, read by threads that have joined. */
+    /* The job. The caller writes it while `state` is 0, and threads that have joined read it. */
     pool_work *work;
     void *context;
     uint32_t count, grain;
@@ -69,12 +69,12 @@ static void relax(void)
 #endif
 }
 
-/* When to stop spinning. */
+/* The end of spinning. */
 struct spin {
     uint64_t until_ns; /* 0: not begun */
 };
 
-/* Once around; false: long enough, sleep. */
+/* Spins a little. false: it has spun long enough, sleep. */
 static bool spin_on(struct spin *spin)
 {
     for (int i = 0; i < SPIN_PAUSES; i++)
@@ -87,16 +87,11 @@ static bool spin_on(struct spin *spin)
 
 /* --- a job --- */
 
-static uint32_t chunk_count(const struct pool *pool)
-{
-    return divide_up(pool->count, pool->grain);
-}
-
-/* Neighbouring chunks stay with one thread, and the same ones each time that a job of this size
- * runs. */
+/* Deals the chunks. Neighbouring chunks go to one thread, and the same ones each time that a job of
+ * this size runs. */
 static void deal_chunks(struct pool *pool)
 {
-    uint64_t chunks = chunk_count(pool);
+    uint64_t chunks = divide_up(pool->count, pool->grain);
     for (uint64_t t = 0; t < pool->threads; t++) {
         atomic_store_explicit(&pool->shares[t].next, chunks * t / pool->threads,
                               memory_order_relaxed);
@@ -117,7 +112,7 @@ static void take_share(struct pool *pool, struct share *share, uint32_t thread)
     }
 }
 
-/* The own share, then what is left of the others'. */
+/* Takes the thread's own share, then the rest of the others' shares. */
 static void take_chunks(struct pool *pool, uint32_t thread)
 {
     for (uint32_t i = 0; i < pool->threads; i++)
@@ -200,7 +195,8 @@ static enum status start_worker(struct pool *pool, uint32_t index, const int *cp
     return STATUS_OK;
 }
 
-/* Who spins on the core of one that has work keeps it from working. */
+/* Returns whether there is a CPU for each thread. A thread that spins on the CPU of one that has
+ * work keeps it from working. */
 static bool has_cpus_for(uint32_t threads, const int *cpus)
 {
     cpu_set_t set;
@@ -279,7 +275,7 @@ void pool_run(struct pool *pool, uint32_t count, uint32_t grain, pool_work *work
     if (!pool->caller_pinned) {
         pool->caller_pinned = true;
         if (pool->caller_cpu >= 0)
-            (void)pin(pthread_self(), pool->caller_cpu); /* refused: slower, not wrong */
+            (void)pin(pthread_self(), pool->caller_cpu); /* if refused: slower, not wrong */
     }
     if (pool->threads == 1 || count <= grain) {
         if (count)

@@ -1,8 +1,9 @@
-/* A call goes over blocks of as many rows as the packed inputs have room for, over all of K:
- * quantize and pack the rows into tiles, then stream every panel once past them. Many tiles go past
- * part by part of a panel, so that it stays in the level 1 cache, and share its widening. Few rows:
- * the weights are read in memory order, or, where there are tiles, several panels side by side. */
-#include "kernels/cpu/quantized.h"
+/* Linear layers of int8 and int4 weights. A call goes over blocks of as many rows as the packed
+ * inputs have room for, over all of K. It quantizes and packs the rows into tiles, then streams
+ * every panel once past them. Many tiles go past a panel part by part, so that a part stays in the
+ * level 1 cache, and share its widening. Few rows read the weights in memory order, or several
+ * panels side by side if the CPU has tiles. */
+#include "kernels/cpu/cpu.h"
 
 #include "common/base/u32.h"
 #include "kernels/cpu/inner/bf16.h"
@@ -13,8 +14,8 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers move in words of bytes");
 _Static_assert(QUANTIZED_GROUP == WEIGHT_GROUP, "the group is part of the contract");
 _Static_assert(QUANTIZED_MAX == WEIGHT_MAX_QUANTIZED, "so is what is refused");
-/* A row of the longest K at least: its scale, a sum for each group, two words for four inputs; of
- * AMX, sixteen rows of one. */
+/* Room for one row of the longest K: its scale, a sum for each group, two words for four inputs.
+ * AMX: sixteen rows of one word. */
 _Static_assert(QUANTIZED_PASS_BYTES >=
                    4 + WEIGHT_MAX_QUANTIZED_K / WEIGHT_GROUP * 4 + WEIGHT_MAX_QUANTIZED_K * 2,
                "the packed inputs have room for a row");
@@ -57,7 +58,7 @@ static uint8_t *panel_of(const struct linear *linear, uint32_t n)
     return (uint8_t *)linear->packed.address + n / PANEL * panel_bytes(linear->type, linear->k);
 }
 
-/* Where an int4 group's scales lie in its panel. */
+/* Returns the offset of an int4 group's scales in its panel. */
 static size_t int4_scales_at(uint32_t k, uint32_t group)
 {
     uint32_t steps = divide_up(k, QUANTIZED_STEP) - group * GROUP_STEPS;
@@ -84,15 +85,15 @@ static void load_int8(const struct linear *linear, uint32_t n, const uint8_t *ro
     scales[n % PANEL] = scale;
 }
 
-/* The low 16 bits: four numbers, to a byte each. */
+/* Spreads the four numbers in the low 16 bits to a byte each. */
 static uint32_t spread(uint32_t numbers)
 {
     uint32_t pairs = (numbers | numbers << 8) & 0x00ff00ff;
     return (pairs | pairs << 4) & 0x0f0f0f0f;
 }
 
-/* A step of a packed row, from its first byte, as it lies in a panel; of the last one there may be
- * less. */
+/* Returns a step of a packed row, from its first byte, in the form of a panel. The last step may be
+ * shorter. */
 static uint32_t int4_step(const uint8_t *row, uint32_t count)
 {
     uint32_t numbers = 0;
@@ -158,7 +159,7 @@ void quantized_linear_row(const struct linear *linear, uint32_t n, float *out)
 
 /* --- products --- */
 
-/* A block of rows, in tiles of equal height (but one unit). */
+/* A block of rows, in tiles of equal height (or one row_unit less). */
 struct block {
     const struct quantized_inner *inner;
     const struct linear *linear;
@@ -166,14 +167,15 @@ struct block {
     float *out;
     uint8_t *tiles;
     struct linear_scratch *scratch; /* [threads] */
-    size_t row_bytes;               /* of a packed row */
-    uint32_t steps, part; /* of a panel, and those of them that all tiles go past before the next */
-    bool wide;            /* int4: the first tile's products widen a part for the others' */
-    struct panel_units units; /* of one unit of rows with several panels side by side */
+    size_t row_bytes;               /* bytes of a packed row */
+    uint32_t steps, part; /* steps of a panel; steps that all tiles go past before the next */
+    bool wide;            /* int4: the products of the first tile widen a part for the others */
+    /* more than one stream: one unit of rows reads several panels side by side */
+    struct panel_units units;
     uint32_t rows, tile_count;
     bool accumulate;
-    bool near_alone;  /* weights are asked for into the first level of cache alone */
-    bool past_caches; /* outputs are written once, and are more than stays in them */
+    bool near_alone;  /* weights are asked for into the level 1 cache alone */
+    bool past_caches; /* outputs are written once and exceed the caches */
 };
 
 static uint32_t tile_row(const struct block *block, uint32_t tile)
@@ -204,8 +206,8 @@ static void multiply(const struct block *block, const struct quantized_product *
         block->inner->multiply_int4(product);
 }
 
-/* The last panel when N isn't a multiple of PANEL: through a buffer, since products are whole
- * panels. */
+/* Multiplies the last panel if N isn't a multiple of PANEL: through a buffer, since products are
+ * whole panels. */
 static void multiply_cut_panel(const struct block *block, const struct quantized_product *whole,
                                uint32_t outputs)
 {
@@ -222,7 +224,7 @@ static void multiply_cut_panel(const struct block *block, const struct quantized
         }
 }
 
-/* Where a step's weights begin; of int4, a group's first. */
+/* Returns the weights of a step; int4: of the first step of a group. */
 static const uint8_t *weights_at(const struct block *block, uint32_t panel, uint32_t step)
 {
     const uint8_t *weights = panel_of(block->linear, panel * PANEL);
@@ -231,7 +233,7 @@ static const uint8_t *weights_at(const struct block *block, uint32_t panel, uint
     return weights + (size_t)(step / GROUP_STEPS) * GROUP_BYTES;
 }
 
-/* All rows times the steps of a panel from `step` on, a part. */
+/* Multiplies all rows by the part of a panel that begins at `step`. */
 static void multiply_part(const struct block *block, struct linear_scratch *scratch, uint32_t panel,
                           uint32_t step)
 {
@@ -239,8 +241,8 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
     const uint8_t *weights = weights_at(block, panel, step);
     uint32_t end = step + min_u32(block->part, block->steps - step);
     uint32_t outputs = min_u32(PANEL, linear->n - panel * PANEL);
-    /* Brought in meanwhile: of one tile, a little ahead; of several, in equal parts, what comes
-     * after this part. */
+    /* Weights to prefetch during the products. One tile asks a little ahead. Several tiles share
+     * the lines that come after this part. */
     const uint8_t *after =
         end < block->steps ? weights_at(block, panel, end) : weights_at(block, panel + 1, 0);
     const uint8_t *next = block->tile_count == 1 ? weights + LINEAR_AHEAD_BYTES : after;
@@ -273,8 +275,8 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
     }
 }
 
-/* One unit of rows times panels side by side: where memory is far away, as many lines are on their
- * way to a core as it has streams to look ahead in. */
+/* Multiplies one unit of rows by panels side by side. If memory is far away, a core has as many
+ * lines on their way as it has streams to look ahead in. */
 static void multiply_streams(const struct block *block, struct panel_unit unit)
 {
     const struct linear *linear = block->linear;
@@ -293,13 +295,6 @@ static void multiply_streams(const struct block *block, struct panel_unit unit)
                                                 .outs_apart = (size_t)apart * PANEL});
 }
 
-static void multiply_panel(const struct block *block, struct linear_scratch *scratch,
-                           uint32_t panel)
-{
-    for (uint32_t step = 0; step < block->steps; step += block->part)
-        multiply_part(block, scratch, panel, step);
-}
-
 static void multiply_units(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
     const struct block *block = context;
@@ -309,8 +304,8 @@ static void multiply_units(void *context, uint32_t thread, uint32_t first, uint3
         struct panel_unit unit = panel_unit_at(&block->units, i);
         if (unit.apart)
             multiply_streams(block, unit);
-        else
-            multiply_panel(block, &block->scratch[thread], unit.first);
+        for (uint32_t step = 0; !unit.apart && step < block->steps; step += block->part)
+            multiply_part(block, &block->scratch[thread], unit.first, step);
     }
     if (block->inner->end)
         block->inner->end();
@@ -321,17 +316,17 @@ static void multiply_units(void *context, uint32_t thread, uint32_t first, uint3
 static void run_block(struct cpu *self, struct block *block)
 {
     uint64_t width = block->linear->k;
-    /* Quantizing is a small part of the work, and waking threads for a few rows costs more. */
+    /* Quantizing is a small part of the work. Waking threads for a few rows costs more. */
     uint32_t pack_grain = block->rows * width < INLINE_WORK ? block->tile_count : 1;
     pool_run(self->pool, block->tile_count, pack_grain, pack_tiles, block);
-    /* Of few rows reading the weights is the work. */
+    /* Few rows are bound by reading the weights. */
     uint64_t panel_work = divide_up(block->rows, block->inner->speed) * width * PANEL;
     uint32_t grain = linear_grain(self->threads, block->units.count,
                                   panel_work * block->units.streams, INLINE_WORK);
     pool_run(self->pool, block->units.count, grain, multiply_units, block);
 }
 
-/* Rows of a block at most. */
+/* Returns the most rows of a block: whole tiles, or whole units of rows in one tile. */
 static uint32_t block_rows(const struct quantized_inner *inner, size_t row_bytes)
 {
     uint32_t fit = (uint32_t)(inner->pass_bytes / row_bytes);

@@ -1,7 +1,7 @@
 /* Quantized linear layers: every instruction set gives the reference's bits, the reference is
  * right, a row depends on itself alone, and what can't be computed is refused. */
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/quantized.h"
 #include "tests/kernels/fixture.h"
 
 #include <math.h>

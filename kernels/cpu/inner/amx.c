@@ -1,5 +1,5 @@
-/* What CPUs with tiles do by vectors: all but linear layers (linear_amx.c, quantized_amx.c).
- * AVX-512, and what attention reads next is brought in otherwise. */
+/* struct inner of CPUs with tiles: AVX-512 for all except linear layers (linear_amx.c,
+ * quantized_amx.c). Prefetches of attention go to another level of cache. */
 #define ATTENTION_NEXT_LEVEL 2
 #include "kernels/cpu/inner/attention_scan_fma.h"
 #include "kernels/cpu/inner/product_fma.h"

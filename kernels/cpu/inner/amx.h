@@ -1,8 +1,8 @@
-/* Tiles of AMX: eight registers of 16 rows of 64 bytes, which a thread configures before their
- * first use and gives back behind the last, since what they hold is saved with the thread. Written
- * in assembly: the intrinsics of gcc 12 name 8 bytes of the configuration as what is read, and the
- * compiler leaves out the other stores. The compiler never uses tiles by itself. Source: Intel 64
- * and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18. */
+/* Tiles of AMX: eight registers of 16 rows of 64 bytes. A thread configures them before their first
+ * use and releases them after the last, since their contents are saved with the thread. Written in
+ * assembly: the intrinsics of gcc 12 declare only 8 bytes of the configuration as read, and the
+ * compiler drops the other stores. The compiler never uses tiles by itself. Source: Intel 64 and
+ * IA-32 Architectures Software Developer's Manual, volume 1, chapter 18. */
 #ifndef BATON_KERNELS_CPU_INNER_AMX_H
 #define BATON_KERNELS_CPU_INNER_AMX_H
 
@@ -18,7 +18,8 @@ struct amx_config {
     uint8_t rows[16];
 };
 
-/* All eight tiles whole but the first six, sums and rows of inputs, which have `height` rows. */
+/* Configures all eight tiles: 0 to 5, sums and rows of inputs, with `height` rows, 6 and 7
+ * whole. */
 static inline void amx_begin_rows(uint32_t height)
 {
     struct amx_config config = {.palette = 1};
@@ -29,7 +30,7 @@ static inline void amx_begin_rows(uint32_t height)
     __asm__ volatile("ldtilecfg %0" ::"m"(config));
 }
 
-/* All eight tiles whole. */
+/* Configures all eight tiles whole. */
 static inline void amx_begin(void)
 {
     amx_begin_rows(AMX_ROWS);
@@ -41,19 +42,20 @@ static inline void amx_end(void)
 }
 
 #define TILE_ZERO(T) __asm__ volatile("tilezero %%tmm" #T ::)
-/* Rows lie STRIDE bytes apart. */
+/* Loads a tile; its rows lie STRIDE bytes apart. */
 #define TILE_LOAD(T, ADDRESS, STRIDE)                                                              \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #T ::"r"(ADDRESS), "r"((size_t)(STRIDE))         \
                      : "memory")
-/* The same from the second level, past the first, where it would push out what is used again. */
+/* TILE_LOAD from the level 2 cache, past the level 1, where it would push out what is used
+ * again. */
 #define TILE_LOAD_FAR(T, ADDRESS, STRIDE)                                                          \
     __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #T ::"r"(ADDRESS), "r"((size_t)(STRIDE))       \
                      : "memory")
 #define TILE_STORE(T, ADDRESS, STRIDE)                                                             \
     __asm__ volatile("tilestored %%tmm" #T ", (%0,%1,1)" ::"r"(ADDRESS), "r"((size_t)(STRIDE))     \
                      : "memory")
-/* sums += rows x columns. A row of `columns` holds what stands below each other of 16 columns: two
- * bf16 numbers, or four bytes. */
+/* sums += rows x columns. A row of `columns` holds, for each of 16 columns, the two bf16 numbers or
+ * four bytes that stand below each other. */
 #define TILE_DOT_BF16(SUMS, ROWS, COLUMNS)                                                         \
     __asm__ volatile("tdpbf16ps %%tmm" #COLUMNS ", %%tmm" #ROWS ", %%tmm" #SUMS ::)
 #define TILE_DOT_S8_S8(SUMS, ROWS, COLUMNS)                                                        \

@@ -1,5 +1,5 @@
-/* Products of attention by fp32 multiply-add, on 4, 8 or 16 lanes: rows, and what panels hold, are
- * fp32 numbers. Before inner_body.h, with product_fma.h. */
+/* Products of attention by fp32 multiply-add, on 4, 8 or 16 lanes: rows and panels hold fp32
+ * numbers. Include before inner_body.h, with product_fma.h or the like. */
 #ifndef BATON_KERNELS_CPU_INNER_ATTENTION_FMA_H
 #define BATON_KERNELS_CPU_INNER_ATTENTION_FMA_H
 
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Number i of those in each word, by ascending address: two bf16 or four s8. */
+/* Widens number i of each word, by ascending address: two bf16 or four s8. */
 ALWAYS_INLINE floats widen_number(words packed, uint32_t i, const bool int8)
 {
     if (int8)
@@ -16,7 +16,8 @@ ALWAYS_INLINE floats widen_number(words packed, uint32_t i, const bool int8)
     return i ? upper_halves(packed) : (floats)(packed << 16);
 }
 
-/* Two vectors of numbers: neighbours, or of bf16 those at even and those at odd places. */
+/* Widens two vectors of numbers. int8: neighbours; bf16: the numbers at even places, then those at
+ * odd places. */
 ALWAYS_INLINE void two_vectors(const char *numbers, const bool int8, floats out[2])
 {
     if (int8) {
@@ -39,7 +40,7 @@ static void round_queries(const float *restrict in, uint32_t count, float *restr
     }
 }
 
-/* Four vectors of weights, in place of scores. */
+/* Stores four vectors of weights in place of scores. */
 ALWAYS_INLINE void keep_weights(float *scores, uint32_t t, const floats weights[4])
 {
     floats *out = (floats *)(scores + t);

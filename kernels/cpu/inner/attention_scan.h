@@ -1,5 +1,5 @@
-/* Scans of struct attention_scan by blocks of a constant number of rows. Part of
- * attention_scan_fma.h and attention_dot.h, which have the blocks. */
+/* Scans of struct attention_scan by blocks of a constant number of rows. Included by
+ * attention_scan_fma.h and avx512bf16.c, which define the blocks. */
 #ifndef BATON_KERNELS_CPU_INNER_ATTENTION_SCAN_H
 #define BATON_KERNELS_CPU_INNER_ATTENTION_SCAN_H
 

@@ -1,5 +1,5 @@
-/* Products of attention with keys and values where they lie in the pool, by multiply-add; of AVX2
- * they are attention_scan_avx2.h. In front of inner_body.h, beside product_fma.h. */
+/* Products of attention with keys and values where they lie in the pool, by multiply-add (AVX2:
+ * avx2.c). Include before inner_body.h, with product_fma.h. */
 #ifndef BATON_KERNELS_CPU_INNER_ATTENTION_SCAN_FMA_H
 #define BATON_KERNELS_CPU_INNER_ATTENTION_SCAN_FMA_H
 
@@ -7,23 +7,24 @@
 
 /* --- keys where they lie --- */
 
-/* Tokens, in vectors, that rows take at once. Few take two: a sum waits for the one before, and
+/* Vectors of tokens that rows take at once. Few rows take two: a sum waits for the one before, and
  * fewer than eight sums leave multipliers idle. More than eight rows are enough sums by themselves,
- * and there are no registers for two: 24 sums of 12 rows leave 8 of 32, which the words of the keys
- * alone would fill. */
+ * and registers don't suffice for two vectors: 24 sums of 12 rows leave 8 of 32, which the words of
+ * the keys alone would fill. */
 #if defined(__AVX512F__)
 #define KEY_VECTORS(ROWS) ((ROWS) > 8 ? 1 : 2)
 #else
-#define KEY_VECTORS(ROWS) 1 /* there are registers for no more */
+#define KEY_VECTORS(ROWS) 1 /* registers suffice for no more */
 #endif
 _Static_assert(KEY_VECTORS(1) * VECTOR <= PANEL, "no block reads or writes behind a whole panel");
 _Static_assert(VECTOR >= 4, "a step of keys is a line at least");
 
-/* What comes next while keys are read: as many tokens, run by run, a step's bytes at a time. */
+/* Prefetches of later tokens while keys are read: as many tokens, run by run, a step's bytes at a
+ * time. */
 struct coming {
     const struct attention_tokens *tokens;
-    uint32_t t;       /* of the run at hand */
-    const char *next; /* in it */
+    uint32_t t;       /* a token of the current run */
+    const char *next; /* address in that run */
     int left, run_bytes, step_bytes;
 };
 
@@ -60,7 +61,7 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
         for (uint32_t v = 0; v < vectors; v++)
             sum[r][v] = (floats){0};
     struct coming coming = begin_coming(scan, t, vectors * (uint32_t)sizeof(words[4]));
-    /* One, or a power of two that isn't above the numbers of a step. */
+    /* 1, or a power of two that doesn't exceed the numbers of a step. */
     const uint32_t lines = vectors * (uint32_t)sizeof(words[4]) / 64;
     for (uint32_t w = scan->tokens->head_dim / per_word; w > 0; w -= 4) {
         take_step(&coming);
@@ -130,11 +131,12 @@ ALWAYS_INLINE void scan_values_block(const struct attention_scan *scan, uint32_t
         uint32_t left = scan->token_count - t < RUN_TOKENS ? scan->token_count - t : RUN_TOKENS;
         for (uint32_t i = 0; i < left; i += 2, weights += 2, near += 2 * stride) {
             next = prefetch(next, passing.bytes / RUN_TOKENS * 2);
-            if (ATTENTION_NEXT_LEVEL != 3) { /* the run behind this one, from the second level */
+            /* prefetch the run behind this one from the level 2 cache */
+            if (ATTENTION_NEXT_LEVEL != 3) {
                 __builtin_prefetch(near);
                 __builtin_prefetch(near + stride);
             }
-            /* behind the last token the weight is zero, and what it weighs any number */
+            /* the weight behind the last token is zero; any number may lie there */
             scan_value(i + 1 < left ? token + stride : token, weights + 1, count, int8, sum);
             scan_value(token, weights, count, int8, sum);
             token += 2 * stride;

@@ -1,5 +1,5 @@
-/* Keys and values where they lie in the pool, as the products of attention take them. Part of
- * attention_fma.h and attention_dot.h. */
+/* Reads keys and values where they lie in the pool, for the products of attention. Included by
+ * attention_fma.h and avx512bf16.c. */
 #ifndef BATON_KERNELS_CPU_INNER_ATTENTION_TOKENS_H
 #define BATON_KERNELS_CPU_INNER_ATTENTION_TOKENS_H
 
@@ -23,7 +23,7 @@ static inline float element(const char *token, bool int8, uint32_t d)
     return wide.value;
 }
 
-/* Where VECTOR tokens from t on lie. */
+/* Addresses of VECTOR tokens: one for each run. */
 #define VECTOR_RUNS ((VECTOR + RUN_TOKENS - 1) / RUN_TOKENS)
 ALWAYS_INLINE void find_tokens(const struct attention_tokens *tokens, uint32_t t,
                                const char *runs[VECTOR_RUNS])
@@ -34,8 +34,8 @@ ALWAYS_INLINE void find_tokens(const struct attention_tokens *tokens, uint32_t t
 
 _Static_assert(RUN_TOKENS == 8, "a run is two quarters, of four tokens each");
 
-/* Four words of every fourth token, from number i on. Few addresses are at hand: the others are a
- * multiple of the stride away. */
+/* Loads four words, from number i on, of every fourth token. Few addresses are kept: the others are
+ * a multiple of the stride away. */
 ALWAYS_INLINE words load_quarters(const char *const runs[VECTOR_RUNS], size_t stride, size_t i)
 {
 #define QUARTER(Q) _mm_loadu_si128((const __m128i *)(runs[(Q) / 2] + ((Q) % 2 * 4 + i) * stride))
@@ -54,7 +54,7 @@ ALWAYS_INLINE words load_quarters(const char *const runs[VECTOR_RUNS], size_t st
 #undef QUARTER
 }
 
-/* The next four words of VECTOR tokens: out[j] holds word j of each. */
+/* Loads the next four words of VECTOR tokens: out[j] holds word j of each token. */
 ALWAYS_INLINE void take_words(const char *runs[VECTOR_RUNS], size_t stride, words out[4])
 {
     words a = load_quarters(runs, stride, 0), b = load_quarters(runs, stride, 1);
@@ -70,16 +70,16 @@ ALWAYS_INLINE void take_words(const char *runs[VECTOR_RUNS], size_t stride, word
         runs[i] += 4 * sizeof(uint32_t);
 }
 
-/* Where what comes next is brought, but by attention_dot.h: as __builtin_prefetch's locality, 3 the
- * first level of cache, 2 the second, from where values are asked for into the first once more, a
- * run ahead. Asked for in the second alone, more lines never come to a Zen 5, and attention of one
- * row takes up to a half longer; a Xeon with AMX, in whose first level a segment's keys don't last,
- * takes 2 to 15% longer with the first. */
+/* Cache level of prefetches of later tokens, as the locality of __builtin_prefetch: 3 is level 1, 2
+ * is level 2. With 2, values are asked for again into level 1, a run ahead. avx512bf16.c has its
+ * own. Measured: with level 2 alone some lines never reach a Zen 5, and attention of one row takes
+ * up to half longer. A Xeon with AMX (its level 1 doesn't keep a segment's keys) takes 2 to 15%
+ * longer with level 1. */
 #ifndef ATTENTION_NEXT_LEVEL
 #define ATTENTION_NEXT_LEVEL 3
 #endif
 
-/* A line after the other: in this order the hardware reads ahead, too. */
+/* Prefetches line by line: in this order the hardware reads ahead, too. */
 ALWAYS_INLINE const char *prefetch(const char *at, uint32_t bytes)
 {
     for (uint32_t i = 0; i < bytes; i += 64)
@@ -87,11 +87,11 @@ ALWAYS_INLINE const char *prefetch(const char *at, uint32_t bytes)
     return at + bytes;
 }
 
-/* What comes next while values are read: all passes over the tokens, two vectors of each, bring it
- * in together, so that a run is as many parts as there are passes. */
+/* Prefetches of later tokens while values are read. All passes over the tokens, two vectors of
+ * each, share them: a run has as many parts as there are passes. */
 struct passing {
     const struct attention_tokens *tokens;
-    uint32_t passes, part, bytes; /* of a part */
+    uint32_t passes, part, bytes; /* bytes of a part */
 };
 
 ALWAYS_INLINE struct passing begin_passing(const struct attention_scan *scan, uint32_t d,

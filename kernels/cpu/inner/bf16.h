@@ -1,4 +1,4 @@
-/* fp32 to bf16, to nearest, ties to even; NaN stays NaN. */
+/* Rounds fp32 to bf16, to nearest, ties to even; NaN stays NaN. */
 #ifndef BATON_KERNELS_CPU_INNER_BF16_H
 #define BATON_KERNELS_CPU_INNER_BF16_H
 

@@ -107,8 +107,8 @@ static inline void add_rows(const struct amx_sums *sums, uint32_t first, uint32_
         add_row(sums, row);
 }
 
-/* A step's part of what is done with outputs meanwhile: all at once they would fill the buffers of
- * loads and stores. */
+/* Does one step's part of the work with outputs. All at once would fill the buffers of loads and
+ * stores. */
 static void pass_outputs(const struct amx_product *product, uint32_t step)
 {
     const struct amx_sums *behind = product->behind;
@@ -169,7 +169,7 @@ void amx_round_row(const float *row, uint32_t k, float *rounded)
         rounded[i] = (union float_bits){.bits = (uint32_t)round_one(row[i]) << 16}.value;
 }
 
-/* A step of each panel: sums [panel][half]. */
+/* Adds a step of each panel: sums [panel][half]. */
 ALWAYS_INLINE void add_step_of_streams(const float *row, const uint32_t *weights, size_t apart,
                                        floats sums[AMX_STREAMS][2])
 {
@@ -201,11 +201,12 @@ void amx_multiply_streams(const struct amx_streams *streams)
     const unsigned int before = _mm_getcsr();
     const uint32_t *weights = streams->weights;
     floats sums[AMX_STREAMS][2] = {0};
-    _mm_setcsr(MXCSR_OF_TILES); /* stream_line is volatile: nothing is computed of it before this */
+    /* stream_line is volatile: no computation on it moves before this */
+    _mm_setcsr(MXCSR_OF_TILES);
     for (uint32_t step = 0; step < streams->steps; step++, weights += AMX_STEP_WORDS)
         add_step_of_streams(streams->row + (size_t)step * AMX_STEP, weights, streams->apart, sums);
     memcpy(streams->sums, sums, sizeof sums);
-    __asm__ volatile("" ::: "memory"); /* all of it before */
+    __asm__ volatile("" ::: "memory"); /* all of it before this point */
     _mm_setcsr(before);
 }
 

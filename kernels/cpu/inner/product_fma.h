@@ -1,10 +1,11 @@
-/* Tile product by fp32 multiply-add, on 4 or 16 lanes (AVX2: product_fma_avx2.h). The tile is that
- * of product_fma_sums.h. The product is cut into blocks of SUM_ROWS rows x two vectors of outputs:
- * as many sums as the registers hold. On 16 lanes two rows of three are the instruction's own
- * broadcast memory operand, written in assembly, since compilers prefer a load for two products,
- * and the third is loaded once for both: all by operand wait for the load ports, all by loads issue
- * half as many instructions again, and a core that serves two hardware threads has less to spare of
- * both. */
+/* Tile product by fp32 multiply-add, on 4 or 16 lanes (AVX2: avx2.c). product_fma_sums.h has the
+ * tile. The product is cut into blocks of SUM_ROWS rows x two vectors of outputs: as many sums as
+ * the registers hold.
+ *
+ * On 16 lanes two rows of three are the instruction's own broadcast memory operand. This is written
+ * in assembly, since compilers prefer one load for two products. The third row is loaded once for
+ * both. Operands alone wait for the load ports. Loads alone issue half as many instructions again,
+ * and a core that serves two hardware threads has few of both to spare. */
 #include "kernels/cpu/inner/product_fma_sums.h"
 
 #define WIDEN      widen
@@ -80,7 +81,7 @@ ALWAYS_INLINE void multiply_block(const struct tile_product *product, uint32_t r
         for (uint32_t end = product->pairs * (share + 1) / shares; p < end;
              p++, next += product->next_step) {
             floats odd[2], even[2];
-            __builtin_prefetch(next, 0, 2); /* into the second level */
+            __builtin_prefetch(next, 0, 2); /* into the level 2 cache */
             const words *w = (const words *)panel;
             if (is_wide) {
                 const words *w_even = (const words *)(panel + PANEL);

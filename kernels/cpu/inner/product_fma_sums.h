@@ -1,4 +1,4 @@
-/* Tile products by fp32 multiply-add: the tile, and the sums of a block of rows x two vectors of
+/* The tile of products by fp32 multiply-add, and the sums of a block of rows x two vectors of
  * outputs. A tile is fp32: [pair][odd k, even k][rows]. */
 #ifndef BATON_KERNELS_CPU_INNER_PRODUCT_FMA_SUMS_H
 #define BATON_KERNELS_CPU_INNER_PRODUCT_FMA_SUMS_H
@@ -9,7 +9,8 @@
 
 #define WORDS_PER_PAIR 2
 
-/* A row as tile words: fp32 numbers without what bf16 can't hold, odd k first. k is even. */
+/* Writes a row as tile words: fp32 numbers without the bits that bf16 can't hold, odd k first. k is
+ * even. */
 static inline void row_words(const float *restrict row, uint32_t k, uint32_t *restrict out)
 {
     for (uint32_t i = 0; i < k; i += 2) {
@@ -18,8 +19,8 @@ static inline void row_words(const float *restrict row, uint32_t k, uint32_t *re
     }
 }
 
-/* `row` and `n` are of the block; `rows` is a constant at every call, so that the sums live in
- * registers. */
+/* Begins a block at `row` and output `n`. `rows` is a constant at every call, so that the sums live
+ * in registers. */
 ALWAYS_INLINE void begin_block(const struct tile_product *product, uint32_t row, uint32_t n,
                                const uint32_t rows, floats sum[][2])
 {

@@ -1,4 +1,4 @@
-/* fp32 numbers to s8 by one scale (kernels.h, quantized layers): rows of inputs, and keys and
+/* Quantizes fp32 numbers to s8 by one scale (kernels.h, quantized layers): rows of inputs, keys and
  * values. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZE_ROW_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZE_ROW_H
@@ -10,14 +10,16 @@
 #include <stdint.h>
 #include <string.h>
 
-#define ROUND_BITS 0x4b400000 /* of EXP_ROUND */
+#define ROUND_BITS 0x4b400000 /* bits of EXP_ROUND */
 
-/* What a number is worth, and what makes it of a float; 0: every number is zero. */
+/* The scale that a number is worth, and its inverse, which makes numbers of floats. 0: every number
+ * is zero. */
 struct row_scale {
     float scale, inverse;
 };
 
-/* The bits of max |x|: those of a NaN are above those of infinity, which are above all numbers. */
+/* Returns the bits of max |x|. Bits of a NaN are above those of infinity, and these above all
+ * numbers. */
 static inline int32_t largest_magnitude(const float *restrict row, uint32_t k)
 {
     int32_t largest = 0;
@@ -39,7 +41,8 @@ static inline struct row_scale row_scale_of(const float *row, uint32_t k)
     return (struct row_scale){.scale = largest.value / 127.0f, .inverse = 127.0f / largest.value};
 }
 
-/* Adding EXP_ROUND rounds to an integer, ties to even, and leaves it in the low bits. */
+/* Writes `count` numbers. Adding EXP_ROUND rounds to an integer, ties to even, and leaves it in the
+ * low bits. */
 static inline void quantize(const float *restrict row, uint32_t count, float inverse,
                             int8_t *restrict out)
 {

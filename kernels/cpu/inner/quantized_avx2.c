@@ -1,7 +1,7 @@
-/* Quantized products by the multiply-adds of AVX2: int8 by vpmaddwd, int4 by vpmaddubsw. Four
- * inputs of a row are two words of an int8 tile, inputs 0 and 2, then 1 and 3, as 16-bit numbers;
- * of an int4 tile they are one word, and each half of a group begins with a word of its own: -8
- * times the sum of the inputs at even pairs of k, and at odd ones. */
+/* Quantized products by the multiply-adds of AVX2: int8 by vpmaddwd, int4 by vpmaddubsw. In an int8
+ * tile four inputs of a row are two words, inputs 0 and 2, then 1 and 3, as 16-bit numbers. In an
+ * int4 tile they are one word, and each half of a group has a start word: -8 times the sums of the
+ * inputs at even and at odd pairs of k. */
 #include "kernels/cpu/inner/quantized_avx2.h"
 
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #define START_WORDS(INT4) ((INT4) ? 2 : 1)
 #define FIRST_START(INT4) 0
 
-/* A word of each row, side by side. */
+/* Stores a word of each row, side by side. */
 ALWAYS_INLINE void store_rows(__m128i word, uint32_t rows, uint32_t *out)
 {
     if (rows == PACK_ROWS) {
@@ -24,8 +24,8 @@ ALWAYS_INLINE void store_rows(__m128i word, uint32_t rows, uint32_t *out)
         *out++ = (uint32_t)_mm_cvtsi128_si32(word);
 }
 
-/* Eight words of each of four rows become columns, `stride` words apart, of which there are
- * `count`. */
+/* Transposes eight words of four rows into columns `stride` words apart, and stores `count` of
+ * them. */
 ALWAYS_INLINE void store_columns(const words row[PACK_ROWS], uint32_t rows, uint32_t count,
                                  uint32_t *out, size_t stride)
 {
@@ -73,8 +73,8 @@ static void pack_int4_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], ui
     }
 }
 
-/* Of 64 numbers: the sum of the pairs of even place in the low half of the word, and of the others
- * in the high one. */
+/* Sums 64 numbers: pairs at even places in the low half of the word, the others in the high
+ * half. */
 ALWAYS_INLINE uint32_t sums_of_pairs(const int8_t *numbers)
 {
     const __m256i ones = _mm256_set1_epi8(1);
@@ -88,13 +88,13 @@ ALWAYS_INLINE uint32_t sums_of_pairs(const int8_t *numbers)
     return (uint32_t)_mm_cvtsi128_si32(sum);
 }
 
-/* Half by half of the word, which wrap around on their own. */
+/* Multiplies both halves of the word by -8; each wraps around on its own. */
 static uint32_t less_eight_times(uint32_t sums)
 {
     return ((0 - 8 * sums) & 0xffff) | (0 - 8 * (sums >> 16)) << 16;
 }
 
-/* What the zero point will have added to the sums over these. */
+/* Lowers the starts of the sums by what the zero point adds over these numbers. */
 ALWAYS_INLINE void lower_start(const int8_t numbers[QUANTIZED_GROUP], int32_t zero_point,
                                int32_t *start, uint32_t stride)
 {
@@ -113,7 +113,7 @@ ALWAYS_INLINE void lower_start(const int8_t numbers[QUANTIZED_GROUP], int32_t ze
 
 /* --- products --- */
 
-#define WIDE_TILES 5 /* fewer don't make up for the widening */
+#define WIDE_TILES 5 /* tiles; fewer don't make up for the widening */
 
 static bool is_row(const struct quantized_product *product)
 {

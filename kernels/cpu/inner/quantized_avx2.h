@@ -1,7 +1,7 @@
 /* Blocks of AVX2's quantized products: up to BLOCK_ROWS rows times BLOCK_OUTPUTS outputs, two
- * vectors of sums for each row. With the two of weights, an input in all lanes, and a product on
- * its way these are all sixteen registers: so additions are written in assembly, as in
- * product_fma.h, and weights that take two steps to unpack are read twice. */
+ * vectors of sums for each row. These sums, two vectors of weights, an input in all lanes and one
+ * product take all sixteen registers. So additions are written in assembly, as in product_fma.h,
+ * and weights that take two steps to unpack are read twice. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_H
 
@@ -9,22 +9,22 @@
 
 #include <stddef.h>
 
-#define BLOCK_ROWS    6 /* of a tile, too, so that its words lie as they are read */
+#define BLOCK_ROWS    6 /* rows of a tile, too, so that its words lie in the order of reading */
 #define BLOCK_OUTPUTS (2 * VECTOR)
 #define PANEL_VECTORS (PANEL / VECTOR)
-#define INT4_HALF     (QUANTIZED_GROUP / 2) /* k of 16-bit sums */
+#define INT4_HALF     (QUANTIZED_GROUP / 2) /* k that 16-bit sums can take */
 
-/* A block of the tile whose first row is row `row` of the product: outputs n .. n + BLOCK_OUTPUTS -
- * 1, steps step .. end - 1. */
+/* A block of the tile that begins at row `row` of the product: outputs n .. n + BLOCK_OUTPUTS - 1,
+ * steps step .. end - 1. */
 struct block {
     const uint32_t *tile;
     uint32_t row, n, step, end;
 };
 
-/* What a product asks for, in shares of so many. */
+/* Prefetches of a product, in equal shares. */
 struct ahead {
     const char *at;
-    size_t share; /* bytes */
+    size_t share; /* bytes of a share */
 };
 
 ALWAYS_INLINE struct ahead ahead_of(const struct quantized_product *product, uint32_t shares)
@@ -40,9 +40,9 @@ ALWAYS_INLINE void ask_ahead(struct ahead *ahead)
     ahead->at = end;
 }
 
-/* Blocks read every other line of a panel, in short parts: of the one that reads it first, what
- * comes soon goes into the first level of cache, and what comes later into the second. (One row
- * reads in order, and needs the former alone.) */
+/* Bytes ahead of a block's prefetches. Blocks read every other line of a panel, in short parts. The
+ * block that reads a part first prefetches near lines into the level 1 cache and later ones into
+ * the level 2. One row reads in order, and needs the near ones alone. */
 #define BLOCK_NEAR 4096
 ALWAYS_INLINE void ask_for_block(const uint32_t *weights, ptrdiff_t ahead)
 {
@@ -60,7 +60,7 @@ ALWAYS_INLINE uint32_t tile_rows(const struct quantized_product *product, uint32
     return product->rows - first < BLOCK_ROWS ? product->rows - first : BLOCK_ROWS;
 }
 
-/* A constant that stays in memory: a register that it lies in is one less for sums. */
+/* Declares a constant that stays in memory: in a register it would cost a sum. */
 #define IN_MEMORY(NAME, WORD)                                                                      \
     static const words NAME                                                                        \
         __attribute__((aligned(32))) = {WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD}
@@ -70,8 +70,8 @@ ALWAYS_INLINE __m256i in_all_lanes(const uint32_t *word)
     return _mm256_set1_epi32((int)*word);
 }
 
-/* NAME: a row's word in all lanes, times two vectors of weights, to its sums. One piece of
- * assembly: compilers (gcc 12) move its parts about, and run out of registers. */
+/* Defines NAME: a row's word in all lanes, times two vectors of weights, added to its sums. One
+ * piece of assembly: compilers (gcc 12) move its parts about and run out of registers. */
 #define ADD_ROW(NAME, MULTIPLY, ADD)                                                               \
     ALWAYS_INLINE void NAME(const uint32_t *x, words w0, words w1, ints sum[2])                    \
     {                                                                                              \
@@ -82,7 +82,7 @@ ALWAYS_INLINE __m256i in_all_lanes(const uint32_t *word)
                          : "m"(*x), "x"(w0), "x"(w1));                                             \
     }
 
-/* MULTIPLY of 1 .. BLOCK_ROWS rows, which are a constant in each case. */
+/* Calls MULTIPLY for 1 .. BLOCK_ROWS rows, a constant in each case. */
 #define BLOCK_CASE(MULTIPLY, ROWS, ...)                                                            \
     case ROWS:                                                                                     \
         MULTIPLY(__VA_ARGS__, ROWS);                                                               \

@@ -1,7 +1,7 @@
-/* int4 by vpmaddubsw: 0 .. 15 times s8, a pair of products to 16 bits, where it always fits. Sums
- * of INT4_HALF k stay in 16 bits, too: they begin at -8 times the sum of the inputs that they are
- * of, so that they are sums of 32 products, each of -8 .. 7 (or still -8) and -127 .. 127, at the
- * end and all the way: 32512 at most. */
+/* int4 by vpmaddubsw: 0 .. 15 times s8, a pair of products to 16 bits, which always fits. Sums of
+ * INT4_HALF k stay in 16 bits, too. They begin at -8 times the sum of their inputs. So at the end
+ * and on the way they are sums of 32 products of -8 .. 7 and -127 .. 127: 32512 at most. Included
+ * by quantized_avx2.c alone. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_INT4_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_INT4_H
 
@@ -34,7 +34,7 @@ ALWAYS_INLINE words high_of(const uint32_t *step)
     return high;
 }
 
-/* 16-bit sums, two by two. */
+/* Adds 16-bit sums two by two. */
 ALWAYS_INLINE ints widened_sums(ints sum)
 {
     __asm__("vpmaddwd %1, %0, %0" : "+x"(sum) : "m"(ones));
@@ -50,7 +50,7 @@ ALWAYS_INLINE ints begun_sums(ints sum)
 
 ADD_ROW(add_quad_of_row, "vpmaddubsw", "vpaddw")
 
-/* Four k of each row. */
+/* Adds four k of each row. */
 ALWAYS_INLINE void add_quad(words w0, words w1, const uint32_t *tile, const uint32_t rows,
                             ints sum[][2])
 {
@@ -59,7 +59,7 @@ ALWAYS_INLINE void add_quad(words w0, words w1, const uint32_t *tile, const uint
         add_quad_of_row(tile + r, w0, w1, sum[r]);
 }
 
-/* A group's weights, and its scales: f32 where they are wide, bf16 in the panel. */
+/* The weights and scales of a group. Scales are f32 if wide, bf16 in the panel. */
 struct int4_group {
     const uint32_t *weights;
     const void *scales;
@@ -78,7 +78,7 @@ ALWAYS_INLINE struct int4_group int4_group_at(const struct quantized_product *pr
     return (struct int4_group){(const uint32_t *)at, at + (end - step) * QUANTIZED_STEP_BYTES};
 }
 
-/* The 16-bit sums of `steps` steps, from `weights` and `tile` on. */
+/* Adds `steps` steps, from `weights` and `tile` on, to the 16-bit sums. */
 ALWAYS_INLINE void add_half(const uint32_t *weights, const uint32_t *tile, uint32_t steps,
                             ptrdiff_t ahead, const bool is_wide, const uint32_t rows, ints sum[][2])
 {
@@ -98,7 +98,7 @@ ALWAYS_INLINE void add_half(const uint32_t *weights, const uint32_t *tile, uint3
     }
 }
 
-/* A group's sums: `held` of its first half and `sum` of its second. */
+/* Ends a group: `held` has the sums of its first half, `sum` those of its second. */
 ALWAYS_INLINE void end_group(const struct quantized_product *product, const struct block *block,
                              const void *scales, const bool is_wide, const uint32_t rows,
                              const ints *held, ints sum[][2])
@@ -119,7 +119,8 @@ ALWAYS_INLINE void end_group(const struct quantized_product *product, const stru
     }
 }
 
-/* The sums of the first half lie in memory meanwhile: the registers are those of the second. */
+/* Multiplies a block. The sums of the first half wait in memory: the second half needs the
+ * registers. */
 ALWAYS_INLINE void int4_block(const struct quantized_product *product, const struct block *block,
                               const struct int4_group *group, const bool is_wide,
                               const uint32_t rows)
@@ -132,7 +133,7 @@ ALWAYS_INLINE void int4_block(const struct quantized_product *product, const str
         block->row ? 0 : (const char *)product->next - (const char *)product->panel;
     uint32_t left = block->end - block->step, steps = left < HALF_STEPS ? left : HALF_STEPS;
     ints held[BLOCK_ROWS][2], *hold = *held, sum[BLOCK_ROWS][2];
-    __asm__("" : "+r"(hold)); /* by an address of its own: these are no spills */
+    __asm__("" : "+r"(hold)); /* an address of its own: these stores are no spills */
     for (uint32_t half = 0;; half++) {
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < rows; r++)
@@ -164,7 +165,7 @@ static void finish_tile(const struct quantized_product *product, const struct bl
         }
 }
 
-/* All tiles times all steps, group by group. */
+/* Multiplies all tiles by all steps, group by group. */
 ALWAYS_INLINE void int4_part(const struct quantized_product *product, const bool is_wide)
 {
     const size_t tile_words = row_bytes(product->steps * QUANTIZED_STEP, true) / 4 * BLOCK_ROWS;
@@ -231,7 +232,7 @@ ALWAYS_INLINE ints add_bytes(ints sum, __m256i weights, __m256i inputs)
     return (ints)_mm256_add_epi16((__m256i)sum, _mm256_maddubs_epi16(weights, inputs));
 }
 
-/* A half of a group, or less, of one row; its sums join the group's. */
+/* Adds half of a group, or less, of one row to the group's sums. */
 ALWAYS_INLINE void int4_half_row(const uint8_t *panel, const uint32_t *tile, uint32_t steps,
                                  uint32_t start, ints sum[PANEL_VECTORS])
 {
@@ -257,7 +258,7 @@ ALWAYS_INLINE void int4_half_row(const uint8_t *panel, const uint32_t *tile, uin
         sum[v] += widened_sums(part[v]);
 }
 
-/* Reads a panel once. */
+/* Multiplies one row; reads the panel once. */
 static void int4_row(const struct quantized_product *product)
 {
     const uint32_t *starts = (const uint32_t *)tile_sums(product),

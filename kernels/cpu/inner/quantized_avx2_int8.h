@@ -1,13 +1,13 @@
-/* int8 by vpmaddwd: weights are widened to 16 bits, those of even k and those of odd k, and a word
- * of a tile is two inputs. A pair of products fits into 32 bits; of 8-bit factors (vpmaddubsw) it
- * wouldn't fit into 16. */
+/* int8 by vpmaddwd: weights are widened to 16 bits, those of even k, then those of odd k; a word of
+ * a tile is two inputs. A pair of products fits into 32 bits. With 8-bit factors (vpmaddubsw) it
+ * wouldn't fit into 16. Included by quantized_avx2.c alone. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_INT8_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_INT8_H
 
 #include "kernels/cpu/inner/quantized_avx2.h"
 #include "kernels/cpu/inner/quantized_tile.h"
 
-/* Of a part, wide: [k/4][even k, odd k][PANEL] pairs. */
+/* The form of a widened part: [k/4][even k, odd k][PANEL] pairs. */
 #define INT8_PART_STEPS 32
 _Static_assert(INT8_PART_STEPS *QUANTIZED_STEP == QUANTIZED_INT8_PART, "there is room for it");
 
@@ -33,7 +33,7 @@ ALWAYS_INLINE words odd_of(const uint32_t *quads)
 
 ADD_ROW(add_pairs_of_row, "vpmaddwd", "vpaddd")
 
-/* Two k of each row. */
+/* Adds two k of each row. */
 ALWAYS_INLINE void add_pairs(words w0, words w1, const uint32_t *tile, const uint32_t rows,
                              ints sum[][2])
 {
@@ -82,7 +82,7 @@ ALWAYS_INLINE void end_int8(const struct quantized_product *product, const struc
     }
 }
 
-/* Four k, of weights as they lie in the panel, and wide. */
+/* Adds four k, with weights as they lie in the panel, or wide. */
 ALWAYS_INLINE void add_packed(const uint32_t *weights, const uint32_t *tile, const uint32_t rows,
                               ints sum[][2])
 {
@@ -128,7 +128,7 @@ ALWAYS_INLINE void int8_block(const struct quantized_product *product, const str
     end_int8(product, block, rows, sum);
 }
 
-/* Of the product's steps, all tiles' products: they are read several times. */
+/* Widens the product's steps for the products of all tiles, which read them several times. */
 static void widen_int8_part(const struct quantized_product *product)
 {
     const words *packed = (const words *)product->panel;
@@ -144,7 +144,7 @@ static void widen_int8_part(const struct quantized_product *product)
     }
 }
 
-/* All tiles times steps step .. end - 1. */
+/* Multiplies all tiles by steps step .. end - 1. */
 ALWAYS_INLINE void int8_part(const struct quantized_product *product, uint32_t step, uint32_t end,
                              const bool is_wide)
 {
@@ -164,16 +164,15 @@ static void int8_wide(const struct quantized_product *product)
     int8_part(product, product->first_step, product->end_step, true);
 }
 
-/* By a function of its own, since the compiler spills sums to the stack in the middle of more
- * loops. */
+/* A function of its own, since the compiler spills sums to the stack inside more loops. */
 __attribute__((noinline)) static void int8_packed_part(const struct quantized_product *product,
                                                        uint32_t step, uint32_t end)
 {
     int8_part(product, step, end, false);
 }
 
-/* In short parts, so that both halves of the panel read what is in the level 1 cache, and its lines
- * come about in order: the fewer rows, the more memory decides. */
+/* Goes in short parts, so that both halves of the panel read the level 1 cache and its lines come
+ * about in order. The fewer the rows, the more memory decides. */
 static void int8_packed(const struct quantized_product *product)
 {
     const uint32_t most = product->rows < 4 ? INT8_PART_STEPS / 4 : INT8_PART_STEPS / 2;
@@ -184,7 +183,7 @@ static void int8_packed(const struct quantized_product *product)
     }
 }
 
-/* Reads a panel once. */
+/* Multiplies one row; reads the panel once. */
 static void int8_row(const struct quantized_product *product)
 {
     const words low = (words){0} + 0x00ff00ff;

@@ -1,13 +1,92 @@
 /* Quantized products by vpdpbusd, four u8 times s8 to a lane. Four inputs of a row are one word of
- * a tile. */
-#include "kernels/cpu/inner/quantized_vnni.h"
+ * a tile. The instruction is written in assembly, for two rows of three with a broadcast memory
+ * operand (product_fma.h has the reason). Only its signed operand may be in memory, so the weights
+ * are the unsigned ones. gcc 12 spills the sums to the stack when it is given as an intrinsic. */
+
+#include "kernels/cpu/inner/quantized_end.h"
 
 #include <stddef.h>
 #include <string.h>
 
+/* Few rows split each sum into two, for even and odd quads of k: otherwise a lane's next product
+ * would wait for its last. */
+#define CHAINS(ROWS) ((ROWS) <= 6 ? 2 : 1)
+
+struct sums {
+    __m512i part[TILE_ROWS][2]; /* [row * chains + chain][half of the panel] */
+};
+
+/* `rows` is a constant at every call, so that the sums live in registers. */
+ALWAYS_INLINE void begin_sums(struct sums *sums, const int32_t *inputs, const uint32_t rows)
+{
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < rows; r++) {
+        /* volatile: read twice, since a copy would take a port of the products */
+        __m512i *start = sums->part[r * CHAINS(rows)];
+        __asm__ volatile("vpbroadcastd %1, %0" : "=v"(start[0]) : "m"(inputs[r]));
+        __asm__ volatile("vpbroadcastd %1, %0" : "=v"(start[1]) : "m"(inputs[r]));
+        if (CHAINS(rows) == 2)
+            sums->part[2 * r + 1][0] = sums->part[2 * r + 1][1] = _mm512_setzero_si512();
+    }
+}
+
+ALWAYS_INLINE void add_row(const uint32_t *x, const bool loaded, __m512i w0, __m512i w1,
+                           __m512i sum[2])
+{
+    if (!loaded) {
+        __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum[0]) : "v"(w0), "m"(*x));
+        __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum[1]) : "v"(w1), "m"(*x));
+        return;
+    }
+    __m512i all;
+    __asm__("vpbroadcastd %1, %0" : "=v"(all) : "m"(*x));
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum[0]) : "v"(w0), "v"(all));
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum[1]) : "v"(w1), "v"(all));
+}
+
+/* Adds row r of a quad of k; chain: 0 or 1 in turns. */
+ALWAYS_INLINE void add_row_of_quad(struct sums *sums, __m512i w0, __m512i w1, const uint32_t *tile,
+                                   const uint32_t chain, const uint32_t r, const uint32_t rows)
+{
+    uint32_t part = r * CHAINS(rows) + (CHAINS(rows) == 2 ? chain : 0);
+    add_row(tile + r, r % 3 == 1, w0, w1, sums->part[part]);
+}
+
+ALWAYS_INLINE void add_quad(struct sums *sums, __m512i w0, __m512i w1, const uint32_t *tile,
+                            const uint32_t chain, const uint32_t rows)
+{
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < rows; r++)
+        add_row_of_quad(sums, w0, w1, tile, chain, r, rows);
+}
+
+ALWAYS_INLINE ints sum_of_row(const struct sums *sums, uint32_t r, uint32_t half,
+                              const uint32_t rows)
+{
+    ints sum = (ints)sums->part[r * CHAINS(rows)][half];
+    if (CHAINS(rows) == 2)
+        sum += (ints)sums->part[2 * r + 1][half];
+    return sum;
+}
+
+/* Writes the sums times their scales to a panel's outputs. */
+ALWAYS_INLINE void write_int8(const struct quantized_product *product, const struct sums *sums,
+                              const floats *scales, float *out, const uint32_t rows)
+{
+    const floats scale0 = scales[0], scale1 = scales[1];
+    const float *row_scales = product->tile;
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < rows; r++, out += product->out_stride) {
+        floats row_scale = broadcast(row_scales[r]);
+        write_out(product, to_floats(sum_of_row(sums, r, 0, rows)) * (row_scale * scale0), out);
+        write_out(product, to_floats(sum_of_row(sums, r, 1, rows)) * (row_scale * scale1),
+                  out + VECTOR);
+    }
+}
+
 #define TILE_WORDS(INT4) 1
 
-/* Four rows of four words become columns, in each quarter of the vectors. */
+/* Transposes four rows of four words, in each quarter of the vectors. */
 static void pack_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], uint32_t rows,
                        uint32_t quads, uint32_t *out, uint32_t stride)
 {
@@ -49,9 +128,77 @@ static int32_t sum_of(const int8_t numbers[QUANTIZED_GROUP])
 }
 
 #include "kernels/cpu/inner/quantized_tile.h"
-#include "kernels/cpu/inner/quantized_vnni_streams.h"
+/* --- one row times QUANTIZED_VNNI_STREAMS panels side by side, a step of each in turns
+ * (stream_line) --- */
 
-/* 128 bytes of the panel into the second level. */
+static void int8_row_of_panels(const struct quantized_product *product)
+{
+    const uint32_t *tile = tile_words(product, 1);
+    const uint8_t *panel = product->panel;
+    const size_t apart = product->panels_apart;
+    struct sums sums[QUANTIZED_VNNI_STREAMS];
+#pragma GCC unroll 4
+    for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++)
+        begin_sums(&sums[p], tile_sums(product), 1);
+    for (uint32_t step = 0; step < product->steps; step++) {
+#pragma GCC unroll 4
+        for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++) {
+            const uint8_t *w = panel + p * apart;
+            add_quad(&sums[p], (__m512i)stream_line(w), (__m512i)stream_line(w + 64), tile, 0, 1);
+            add_quad(&sums[p], (__m512i)stream_line(w + 128), (__m512i)stream_line(w + 192),
+                     tile + 1, 1, 1);
+        }
+        panel += 2 * QUANTIZED_STEP_BYTES;
+        tile += 2;
+    }
+#pragma GCC unroll 4
+    for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++)
+        write_int8(product, &sums[p], (const floats *)(panel + p * apart),
+                   product->out + p * product->outs_apart, 1);
+}
+
+static void int4_row_of_panels(const struct quantized_product *product)
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    const uint32_t *tile = tile_words(product, group_count(product->steps));
+    const int32_t *inputs = tile_sums(product);
+    const uint8_t *at = product->panel;
+    floats partial[QUANTIZED_VNNI_STREAMS][2] = {0};
+    for (uint32_t step = 0; step < product->steps; inputs++) {
+        const __mmask16 known = step ? 0xffff : 0;
+        struct sums sums[QUANTIZED_VNNI_STREAMS];
+#pragma GCC unroll 4
+        for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++)
+            begin_sums(&sums[p], inputs, 1);
+        for (uint32_t end = group_end(step, product->steps); step < end; step++, tile += 2) {
+#pragma GCC unroll 4
+            for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++) {
+                const uint8_t *w = at + p * product->panels_apart;
+                __m512i w0 = (__m512i)stream_line(w), w1 = (__m512i)stream_line(w + 64);
+                add_quad(&sums[p], w0 & low, w1 & low, tile, 0, 1);
+                add_quad(&sums[p], _mm512_srli_epi16(w0, 4) & low, _mm512_srli_epi16(w1, 4) & low,
+                         tile + 1, 1, 1);
+            }
+            at += QUANTIZED_STEP_BYTES;
+        }
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < 2 * QUANTIZED_VNNI_STREAMS; i++) {
+            const uint16_t *scales = (const uint16_t *)(at + i / 2 * product->panels_apart);
+            floats value = scaled_group(sum_of_row(&sums[i / 2], 0, i % 2, 1),
+                                        widen_bf16(scales + i % 2 * VECTOR));
+            floats *sum = &partial[i / 2][i % 2];
+            *sum = (floats)_mm512_mask_add_ps((__m512)value, known, (__m512)value, (__m512)*sum);
+        }
+        at += INT4_SCALE_BYTES;
+    }
+    floats row_scale = broadcast(*(const float *)product->tile);
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < 2 * QUANTIZED_VNNI_STREAMS; i++)
+        write_out(product, partial[i / 2][i % 2] * row_scale,
+                  product->out + i / 2 * product->outs_apart + i % 2 * VECTOR);
+}
+
+/* Prefetches 128 bytes of the panel into the level 2 cache. */
 ALWAYS_INLINE void bring(const char *next)
 {
     __builtin_prefetch(next, 0, 2);
@@ -70,7 +217,8 @@ ALWAYS_INLINE void int8_rows(const struct quantized_product *product, const uint
                       rows * (share + 1) / shares);
         for (uint32_t end = product->steps * (share + 1) / shares; step < end; step++) {
             bring(next);
-            if (product->next_step > QUANTIZED_STEP_BYTES / 2) /* else these 128 bytes are enough */
+            /* otherwise these 128 bytes are enough */
+            if (product->next_step > QUANTIZED_STEP_BYTES / 2)
                 bring(next + product->next_step);
             next += 2 * product->next_step;
             if (rows < TILE_ROWS)
@@ -91,7 +239,7 @@ struct quads {
     __m512i even[2], odd[2]; /* [half of the panel] */
 };
 
-/* A step of a panel: the low halves of its bytes, and the high ones. */
+/* Splits a step of a panel into the low halves of its bytes and the high ones. */
 ALWAYS_INLINE struct quads split_step(const uint8_t *step)
 {
     const __m512i low = _mm512_set1_epi8(15);
@@ -119,7 +267,7 @@ ALWAYS_INLINE void keep_step(const struct quads *quads, uint8_t *step)
     _mm512_storeu_si512(step + 192, quads->odd[1]);
 }
 
-/* partial = value, plus partial in the lanes of `known`. */
+/* partial = value, plus `partial` in the lanes of `known`. */
 ALWAYS_INLINE void join(floats value, __mmask16 known, float *partial)
 {
     floats *out = (floats *)partial;
@@ -127,8 +275,8 @@ ALWAYS_INLINE void join(floats value, __mmask16 known, float *partial)
     *out = value;
 }
 
-/* The last quad of a group; then its sums, times its scales, join the partial sums. Row by row:
- * stores that wait for all sums at once would hold up the next group's products. */
+/* Adds the last quad of a group. Then adds its sums, times its scales, to the partial sums. Goes
+ * row by row: stores that wait for all sums at once would hold up the next group's products. */
 ALWAYS_INLINE void end_group(struct sums *sums, __m512i w0, __m512i w1, const uint32_t *tile,
                              floats scale0, floats scale1, bool first, float *partial,
                              const uint32_t rows)
@@ -143,8 +291,8 @@ ALWAYS_INLINE void end_group(struct sums *sums, __m512i w0, __m512i w1, const ui
     }
 }
 
-/* Where weights come from: the panel; the panel, and they are kept wide for the products of further
- * tiles; from there. */
+/* Sources of weights: the panel; the panel with its weights kept wide for further tiles; the wide
+ * weights. */
 enum int4_source { INT4_PACKED, INT4_WIDENED, INT4_WIDE };
 
 ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint32_t rows,
@@ -158,7 +306,8 @@ ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint
     const uint8_t *group = is_wide ? product->wide : product->panel;
     uint8_t *kept = product->wide;
     const char *next = product->next;
-    /* The outputs' lines, with the last groups of all: shared out over those of this call. */
+    /* Prefetches the outputs' lines with the last groups of all, in shares of the groups of this
+     * call. */
     uint32_t asked = product->end_step == product->steps ? 0 : rows;
     uint32_t shares = group_count(product->end_step - product->first_step);
     shares = shares < ROW_SHARES(rows) ? shares : ROW_SHARES(rows);
@@ -178,7 +327,7 @@ ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint
         for (uint32_t end = group_end(step, product->steps);; at += step_bytes, tile += 2 * rows) {
             __builtin_prefetch(next, 0, 2);
             if (source ==
-                /* else one line a step is enough, the panel being gone past more than twice */
+                /* otherwise one line a step is enough: the panel is passed more than twice */
                 INT4_PACKED)
                 __builtin_prefetch(next + 64, 0, 2);
             if (source == INT4_PACKED && rows < TILE_ROWS)
@@ -195,7 +344,7 @@ ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint
             add_quad(&sums, quads.odd[0], quads.odd[1], tile + rows, 1, rows);
         }
         at += step_bytes;
-        /* One address from here on: the compiler would compute each row's. */
+        /* One address from here on: the compiler would compute one for each row. */
         __asm__("" : "+r"(tile));
         next += product->next_step / 2; /* the line of scales */
         floats scale0, scale1;

@@ -1,5 +1,5 @@
-/* The fp32 end of quantized products, and int4's groups: what all sources of struct quantized_inner
- * share. */
+/* The end of quantized products in fp32, and the groups of int4: shared by all sources of struct
+ * quantized_inner. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_END_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_END_H
 
@@ -7,9 +7,9 @@
 #include "kernels/cpu/inner/quantized.h"
 #include "kernels/cpu/inner/vector.h"
 
-/* An int4 group's sum begins at the bits of EXP_ROUND, whose last place is one: adding an integer
- * to the bits adds it to the float. So a sum is a float already, that much too large, and is never
- * converted. */
+/* The start of an int4 group's sum: the bits of EXP_ROUND: its last place is one. Adding an integer
+ * to these bits adds it to the float. So a sum is a float already, too large by EXP_ROUND, and is
+ * never converted. */
 #define INT4_START ROUND_BITS
 
 #define STEPS_OF_GROUP (QUANTIZED_GROUP / QUANTIZED_STEP)
@@ -19,7 +19,7 @@ ALWAYS_INLINE uint32_t group_count(uint32_t steps)
     return (steps + STEPS_OF_GROUP - 1) / STEPS_OF_GROUP;
 }
 
-/* Where the group that begins at `step` ends; the last may be cut. */
+/* Returns the end of the group that begins at `step`; the last group may be cut. */
 ALWAYS_INLINE uint32_t group_end(uint32_t step, uint32_t steps)
 {
     return steps - step < STEPS_OF_GROUP ? steps : step + STEPS_OF_GROUP;
@@ -32,8 +32,8 @@ ALWAYS_INLINE void write_out(const struct quantized_product *product, floats val
     *(floats *)out = value;
 }
 
-/* (sum - EXP_ROUND) * scale, rounded once, and no zero is negative: EXP_ROUND * scale is exact,
- * since scales are bf16 and at most QUANTIZED_MAX. */
+/* Returns (sum - EXP_ROUND) * scale, rounded once, without a negative zero. EXP_ROUND * scale is
+ * exact, since scales are bf16 and at most QUANTIZED_MAX. */
 ALWAYS_INLINE floats scaled_group(ints sum, floats scale)
 {
 #if defined(__AVX512F__)

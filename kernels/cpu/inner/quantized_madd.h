@@ -1,7 +1,7 @@
-/* Quantized products by 16-bit multiply-add of neighbours (vpmaddwd), which can't saturate here;
- * the 8-bit one (vpmaddubsw) would. Four inputs of a row are two words of a tile: inputs 0 and 2,
- * then 1 and 3, as 16-bit numbers; the weights are widened in registers, those of even k and those
- * of odd k. */
+/* Quantized products by the 16-bit multiply-add of neighbours (vpmaddwd), which can't saturate
+ * here; the 8-bit one (vpmaddubsw) would. Four inputs of a row are two words of a tile: inputs 0
+ * and 2, then 1 and 3, as 16-bit numbers. Weights are widened in registers, first those of even k,
+ * then those of odd k. */
 #include "kernels/cpu/inner/quantized.h"
 #include "kernels/cpu/inner/vector.h"
 
@@ -40,9 +40,9 @@ static int32_t sum_of(const int8_t numbers[QUANTIZED_GROUP])
 
 typedef uint16_t pairs __attribute__((vector_size(VECTOR * 4), aligned(4), may_alias));
 
-/* Both 16-bit halves of each word: u8 weights times s8 inputs. The empty assembly keeps the
- * compiler from adding products to each other first, for which it would need registers that the
- * sums have. */
+/* Adds the products of both 16-bit halves of each word: u8 weights times s8 inputs. The empty
+ * assembly keeps the compiler from adding products to each other first, which would take registers
+ * from the sums. */
 ALWAYS_INLINE ints add_pairs(words weights, uint32_t inputs, ints sum)
 {
 #if defined(__AVX512BW__)
@@ -55,8 +55,8 @@ ALWAYS_INLINE ints add_pairs(words weights, uint32_t inputs, ints sum)
     return sum;
 }
 
-/* Four k of `rows` rows and two vectors of outputs; `rows` is a constant, so that the sums live in
- * registers. */
+/* Adds four k of `rows` rows and two vectors of outputs. `rows` is a constant, so that the sums
+ * live in registers. */
 ALWAYS_INLINE void add_quad(words w0, words w1, const uint32_t *tile, uint32_t stride,
                             const uint32_t rows, ints sum[][2])
 {
@@ -74,7 +74,7 @@ ALWAYS_INLINE void add_quad(words w0, words w1, const uint32_t *tile, uint32_t s
     }
 }
 
-/* Rows first .. first + rows - 1, outputs n .. n + 2 VECTOR - 1. */
+/* Multiplies rows first .. first + rows - 1 by outputs n .. n + 2 VECTOR - 1. */
 ALWAYS_INLINE void int8_block(const struct quantized_product *product, uint32_t first, uint32_t n,
                               const uint32_t rows)
 {
@@ -100,7 +100,7 @@ ALWAYS_INLINE void int8_block(const struct quantized_product *product, uint32_t 
         }
 }
 
-/* A group's sum joins what is there. */
+/* Adds a group's sum to the partial sum, or begins it. */
 ALWAYS_INLINE void add_group(floats value, bool first, float *partial)
 {
     if (!first)

@@ -1,7 +1,7 @@
-/* Tiles of quantized rows whose words stand side by side, quad by quad, and what their products
- * share. The including source defines TILE_WORDS (of a quad: 1 or 2), pack_quads and sum_of; or,
- * where int4 has another form than int8, PACK_QUADS, START_WORDS (where a row's sums of a group
- * begin), FIRST_START and lower_start. */
+/* Tiles of quantized rows with words side by side, quad by quad, and the helpers that their
+ * products share. The including source defines TILE_WORDS (words of a quad: 1 or 2), pack_quads and
+ * sum_of. A source with another form for int4 than for int8 defines PACK_QUADS, START_WORDS (starts
+ * of a row's sums in a group), FIRST_START and lower_start instead. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_TILE_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_TILE_H
 
@@ -18,7 +18,7 @@
 #define START_WORDS(INT4) 1
 #define FIRST_START(INT4) ((INT4) ? INT4_START : 0)
 
-/* What the zero point will have added to a sum over these. */
+/* Lowers the start of a sum by what the zero point adds over these numbers. */
 ALWAYS_INLINE void lower_start(const int8_t numbers[QUANTIZED_GROUP], int32_t zero_point,
                                int32_t *start, uint32_t stride)
 {
@@ -35,7 +35,7 @@ static size_t row_bytes(uint32_t k, bool int4)
            sizeof(uint32_t);
 }
 
-/* Rows first .. first + rows - 1, PACK_ROWS at most, of a tile of `count` rows. */
+/* Packs rows first .. first + rows - 1, at most PACK_ROWS, of a tile of `count` rows. */
 static void pack_rows(const float *const *in, uint32_t first, uint32_t rows, uint32_t count,
                       uint32_t k, bool int4, void *tile)
 {
@@ -57,7 +57,7 @@ static void pack_rows(const float *const *in, uint32_t first, uint32_t rows, uin
         int8_t numbers[PACK_ROWS][QUANTIZED_GROUP] = {{0}};
         for (uint32_t r = 0; r < rows; r++) {
             const float *row = in[first + r] + begin;
-            /* of the rows behind these, whose maximum is looked for next, if rows are neighbours
+            /* prefetches the rows behind these: they are next, if rows are neighbours
              * (quantized.h) */
             for (uint32_t i = 0; i < QUANTIZED_GROUP; i += CACHE_LINE_FLOATS)
                 __builtin_prefetch(row + (size_t)rows * k + i, 0, 2);
@@ -89,7 +89,7 @@ ALWAYS_INLINE const uint32_t *tile_words(const struct quantized_product *product
     return (const uint32_t *)product->tile + (size_t)product->rows * (1 + starts);
 }
 
-/* With the last group, partial * row's scale becomes the product. */
+/* After the last group, writes partial * scale of the row as the product. */
 static void finish_int4(const struct quantized_product *product)
 {
     if (product->end_step < product->steps)

@@ -1,5 +1,5 @@
-/* Rows of float weights to the quantized ones of kernels.h (weight_quantize), once per instruction
- * set: all of them give the same bytes. PURE; bounds are the callers' duty. */
+/* Quantizes rows of float weights (weight_quantize of kernels.h), once per instruction set. All
+ * sets give the same bytes. PURE; callers check bounds. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZER_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZER_H
 
@@ -8,8 +8,8 @@
 
 struct quantizer {
     const char *name;
-    /* One row of `k` inputs; numbers: weight_row_bytes, scales: weight_row_scales of it. false: a
-     * number isn't finite, or is beyond WEIGHT_MAX_QUANTIZED of kernels.h. */
+    /* Quantizes one row of `k` inputs. numbers: [weight_row_bytes]; scales: [weight_row_scales].
+     * false: a number isn't finite, or exceeds WEIGHT_MAX_QUANTIZED of kernels.h. */
     bool (*int8_row)(const float *row, uint32_t k, uint8_t *numbers, float *scales);
     bool (*int4_row)(const float *row, uint32_t k, uint8_t *numbers, float *scales);
 };

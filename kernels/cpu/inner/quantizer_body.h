@@ -1,6 +1,6 @@
-/* The source of each struct quantizer, compiled for its instruction set. Sums over a group run in
- * LANES lanes on all of them, which are then added in one order; the other operations are a
- * number's own. Compiled without contraction. */
+/* The source of each struct quantizer, compiled once per instruction set. Sums over a group run in
+ * LANES lanes in all sets, which are then added in one order. All other operations work on single
+ * numbers. Compiled without contraction. */
 #include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/inner/quantize_row.h"
 #include "kernels/cpu/inner/quantized.h"
@@ -11,8 +11,8 @@
 #define LANES 16
 #define PARTS (LANES / VECTOR)
 
-/* What the number of largest magnitude is divided by, as a multiple of the scale: 8 maps it to -8;
- * less leaves room on the other side, more cuts it off in favour of the others. */
+/* The scale is the number of largest magnitude, divided by one of these. 8 maps it to -8. Less
+ * leaves room on the other side; more cuts it off in favour of the others. */
 static const float DIVISORS[] = {8.0f, 7.75f, 8.25f, 7.5f, 8.5f, 7.25f, 8.75f, 7.0f, 6.75f};
 enum { DIVISOR_COUNT = sizeof DIVISORS / sizeof *DIVISORS };
 
@@ -21,7 +21,7 @@ static float to_bf16(float value)
     return (union float_bits){.bits = (uint32_t)round_one(value) << 16}.value;
 }
 
-/* LANES neighbours of a group, the sums over it, and so on: part p is of lanes p * VECTOR on. */
+/* LANES neighbours of a group, or the sums over it. Part p has the lanes from p * VECTOR on. */
 struct lanes {
     floats part[PARTS];
 };
@@ -36,7 +36,7 @@ ALWAYS_INLINE float add_lanes(const struct lanes *sums)
     return lane[0];
 }
 
-/* -8 .. 7. */
+/* Returns the int4 numbers, -8 .. 7, of the values. */
 ALWAYS_INLINE floats number_of(floats value, floats inverse)
 {
     floats number = value * inverse + broadcast(EXP_ROUND) - broadcast(EXP_ROUND);
@@ -56,8 +56,8 @@ ALWAYS_INLINE float squared_error(const float *group, float scale)
     return add_lanes(&sums);
 }
 
-/* The scale that fits the numbers that `scale` gives best: sum of x * q over sum of q * q. NaN:
- * they are all zero. */
+/* Returns the scale that fits the numbers of `scale` best: sum of x * q over sum of q * q. NaN: all
+ * numbers are zero. */
 ALWAYS_INLINE float fitted_scale(const float *group, float scale)
 {
     floats inverse = broadcast(1.0f / scale);
@@ -88,7 +88,7 @@ static float best_scale(const float *group, float largest)
     return usable && squared_error(group, fitted) < least ? fitted : best;
 }
 
-/* Two numbers a byte, each + 8. */
+/* Packs two numbers a byte, each + 8. */
 static void pack_group(const float *group, float scale, uint8_t packed[QUANTIZED_GROUP / 2])
 {
     float inverse = scale ? 1.0f / scale : 0;
@@ -101,8 +101,8 @@ static void pack_group(const float *group, float scale, uint8_t packed[QUANTIZED
         packed[i] = (uint8_t)(numbers[2 * i] | numbers[2 * i + 1] << 4);
 }
 
-/* The number of largest magnitude; where both signs have it, the positive one. Infinite or NaN: one
- * isn't finite. */
+/* Returns the number of largest magnitude, the positive one if both signs have it. Infinite or NaN:
+ * a number isn't finite. */
 static float largest_of(const float *group)
 {
     union float_bits largest = {.bits = (uint32_t)largest_magnitude(group, QUANTIZED_GROUP)};
@@ -131,7 +131,7 @@ static bool int4_row(const float *row, uint32_t k, uint8_t *numbers, float *scal
             return false;
     if (!rest)
         return true;
-    float group[QUANTIZED_GROUP] = {0}; /* zeros are numbers without an error */
+    float group[QUANTIZED_GROUP] = {0}; /* zeros have no error */
     uint8_t packed[QUANTIZED_GROUP / 2];
     memcpy(group, row + (size_t)whole * QUANTIZED_GROUP, rest * sizeof *group);
     if (!quantize_group(group, packed, &scales[whole]))
@@ -143,7 +143,7 @@ static bool int4_row(const float *row, uint32_t k, uint8_t *numbers, float *scal
 static bool int8_row(const float *row, uint32_t k, uint8_t *numbers, float *scales)
 {
     struct row_scale scale = row_scale_of(row, k);
-    if (!(scale.scale <= QUANTIZED_MAX / 127)) /* another quotient than that of the next float */
+    if (!(scale.scale <= QUANTIZED_MAX / 127)) /* the next float has another quotient */
         return false;
     *scales = scale.scale;
     quantize(row, k, scale.inverse, (int8_t *)numbers);

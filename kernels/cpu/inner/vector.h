@@ -1,5 +1,5 @@
-/* The vectors of one instruction set: VECTOR fp32 lanes, or as many 32-bit words. Included by the
- * sources of struct inner, each compiled for its instruction set. */
+/* The vectors of one instruction set: VECTOR fp32 lanes, or as many 32-bit words. Included by
+ * sources that are compiled once per instruction set. */
 #ifndef BATON_KERNELS_CPU_INNER_VECTOR_H
 #define BATON_KERNELS_CPU_INNER_VECTOR_H
 
@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-/* SUM_ROWS: so many rows by two vectors of sums stay in registers, beside what is added to them. */
+/* SUM_ROWS rows by two vectors of sums stay in registers, beside the operands added to them. */
 #if defined(__AVX512F__)
 #define VECTOR   16
 #define SUM_ROWS 12
@@ -29,7 +29,7 @@ typedef uint32_t words __attribute__((vector_size(VECTOR * 4), aligned(4), may_a
 typedef int32_t ints __attribute__((vector_size(VECTOR * 4), aligned(4), may_alias));
 typedef uint16_t halves __attribute__((vector_size(VECTOR * 2), aligned(2), may_alias));
 
-/* a * b + c where the product is exact: then it is the same number, fused or not. */
+/* Returns a * b + c where the product is exact: then it is the same number, fused or not. */
 static inline floats add_exact_product(floats a, floats b, floats c)
 {
 #if defined(__AVX512F__)
@@ -41,8 +41,8 @@ static inline floats add_exact_product(floats a, floats b, floats c)
 #endif
 }
 
-/* sum += a * b, where the product is exact and the sum stays: left to choose, the compiler (gcc 12)
- * moves sums about and runs out of registers. */
+/* sum += a * b, where the product is exact and the sum stays in its register. Left to choose, the
+ * compiler (gcc 12) moves sums about and runs out of registers. */
 ALWAYS_INLINE void add_in_place(floats *sum, floats a, floats b)
 {
 #if defined(__AVX512F__)
@@ -63,8 +63,8 @@ static inline floats broadcast(float value)
 #endif
 }
 
-/* Two vectors of each row of outputs from `first` to `end`, to be written: rows lie apart, in lines
- * that no cache holds yet, and come while the products are made. */
+/* Prefetches two vectors of rows first .. end - 1 of outputs, to be written. Rows lie apart, in
+ * lines that no cache holds yet, and arrive while the products are made. */
 ALWAYS_INLINE void prefetch_rows(const float *out, size_t stride, uint32_t first, uint32_t end)
 {
     for (uint32_t r = first; r < end; r++) {
@@ -73,24 +73,24 @@ ALWAYS_INLINE void prefetch_rows(const float *out, size_t stride, uint32_t first
     }
 }
 
-/* Few rows take their weights as fast as memory gives them: what is in the second level by then
- * comes into the first, too, and what was dropped on its way there is asked for again. */
-#define NEAR_AHEAD                                                                                 \
-    3072 /* bytes; measured with one row: 2 to 4 KiB are alike, none is 4 to 12% slower */
+/* Distance of prefetches from the level 2 into the level 1 cache. Few rows take their weights as
+ * fast as memory gives them. A request that was dropped on its way to level 2 is made again by
+ * this. Measured with one row: 2 to 4 KiB are alike, none is 4 to 12% slower. */
+#define NEAR_AHEAD 3072 /* bytes */
 ALWAYS_INLINE void bring_near(const void *weights, uint32_t bytes)
 {
     for (uint32_t i = 0; i < bytes; i += 64)
         __builtin_prefetch((const char *)weights + NEAR_AHEAD + i, 0, 3);
 }
 
-/* Of streams side by side, in bytes: what is to be in the first level of cache, and what in the
- * second. */
+/* Bytes that a stream side by side with others asks ahead, into the level 1 and the level 2
+ * cache. */
 #define STREAM_NEAR 512
 #define STREAM_FAR  4096
 
 #if defined(__AVX512F__)
-/* A line, and requests for those of this stream that come soon: in turns, since a burst of requests
- * holds up the loads behind it. */
+/* Loads a line, and asks for later lines of this stream. In turns, since a burst of requests holds
+ * up the loads behind it. */
 ALWAYS_INLINE words stream_line(const void *weights)
 {
     words line;
@@ -102,12 +102,12 @@ ALWAYS_INLINE words stream_line(const void *weights)
 }
 #endif
 
-/* Many rows are asked for in shares: a core waits for few lines at once, and those of the products
- * would come behind. */
+/* Shares in which rows of outputs are prefetched. A core waits for few lines at once, and lines of
+ * the products would come after a long burst. */
 #define ROW_SHARES(ROWS) ((ROWS) > 4 ? 4 : 1)
 
-/* The value itself, computed here: the compiler keeps these in the order of the source, where it
- * would put what depends on each other side by side. */
+/* Returns the value, computed here. The compiler keeps these in the order of the source; otherwise
+ * it would put dependent operations side by side. */
 ALWAYS_INLINE floats in_turn(floats value)
 {
 #if defined(__AVX512F__)
@@ -149,7 +149,7 @@ ALWAYS_INLINE floats to_floats(ints numbers)
     return __builtin_convertvector(numbers, floats);
 }
 
-/* A vector of bf16 numbers. */
+/* Widens a vector of bf16 numbers. */
 ALWAYS_INLINE floats widen_bf16(const uint16_t *bf16)
 {
 #if defined(__AVX512F__)
@@ -161,8 +161,8 @@ ALWAYS_INLINE floats widen_bf16(const uint16_t *bf16)
 #endif
 }
 
-/* Without the lower half of each word. Other registers are needed for the mask than for numbers,
- * where there are others. */
+/* Clears the lower half of each word. The mask gets a register of another kind than the numbers, if
+ * the set has one. */
 ALWAYS_INLINE floats upper_halves(words packed)
 {
 #if defined(__AVX512F__)
@@ -183,7 +183,7 @@ ALWAYS_INLINE floats widen_int8(const int8_t *numbers)
 #endif
 }
 
-/* a < limit ? 0 : the sum of the bits of both, lane by lane. */
+/* Returns a < limit ? 0 : the sum of the bits of x and y, lane by lane. */
 ALWAYS_INLINE floats add_bits_unless_below(words x, words y, floats a, floats limit)
 {
 #if defined(__AVX512F__)
@@ -194,7 +194,7 @@ ALWAYS_INLINE floats add_bits_unless_below(words x, words y, floats a, floats li
 #endif
 }
 
-/* To nearest, ties to even; the numbers are finite. */
+/* Rounds to bf16, to nearest, ties to even; the numbers are finite. */
 ALWAYS_INLINE floats round_to_bf16(floats value)
 {
     words bits = (words)value;
@@ -208,8 +208,8 @@ ALWAYS_INLINE floats round_to_bf16(floats value)
 #endif
 }
 
-/* In each quarter, the lower or upper two words of both: a0 b0 a1 b1, or a2 b2 a3 b3; pairs: a0 a1
- * b0 b1, or a2 a3 b2 b3. */
+/* Interleaves words of a and b in each quarter. low, high: a0 b0 a1 b1, a2 b2 a3 b3; pairs: a0 a1
+ * b0 b1, a2 a3 b2 b3. */
 #if defined(__AVX512F__)
 #define INTERLEAVE(NAME, INSTRUCTION, ...)                                                         \
     ALWAYS_INLINE words NAME(words a, words b)                                                     \
@@ -235,7 +235,7 @@ INTERLEAVE(interleave_low_pairs, unpacklo_epi64, 0, 1, 4, 5)
 INTERLEAVE(interleave_high_pairs, unpackhi_epi64, 2, 3, 6, 7)
 #undef INTERLEAVE
 
-/* Numbers of both in turns, a first: of their lower halves, and of their upper halves. */
+/* Interleaves numbers of a and b, a first: of their lower halves, and of their upper halves. */
 #if VECTOR == 16
 #define TURNS(FIRST)                                                                               \
     (words)                                                                                        \
@@ -268,7 +268,7 @@ ALWAYS_INLINE floats in_turns_high(floats a, floats b)
 }
 #undef TURNS
 
-/* Four rows of four words become four columns: out[c * out_stride + r] = in[r * in_stride + c]. */
+/* Transposes four rows of four words: out[c * out_stride + r] = in[r * in_stride + c]. */
 typedef uint32_t quad __attribute__((vector_size(16), aligned(4), may_alias));
 
 static inline void transpose_quads(const void *in, size_t in_stride, uint32_t *out,

@@ -1,5 +1,5 @@
-/* The reference's inner loops. PURE. No instrumentation here (see CMakeLists.txt): callers check
- * bounds. */
+/* The inner loops of the reference over rows and panels. PURE. Compiled without instrumentation
+ * (kernels/CMakeLists.txt): callers check bounds. */
 #ifndef BATON_KERNELS_REFERENCE_INNER_ROWS_H
 #define BATON_KERNELS_REFERENCE_INNER_ROWS_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define REFERENCE_PANEL 16 /* outputs of a linear layer computed side by side */
+#define REFERENCE_PANEL 16 /* outputs of a linear layer that are computed side by side */
 
 struct reference_panel {
     const float *weights; /* [k][REFERENCE_PANEL] */
@@ -36,5 +36,20 @@ void reference_weigh(const float *weights, const float *values, uint32_t head_di
                      float *out);
 /* out = out * a + partial * b. */
 void reference_blend(float *out, float a, const float *partial, float b, uint32_t head_dim);
+
+/* --- quantized linear layers --- */
+/* Quantizes a row of inputs (kernels.h): writes k numbers, returns the scale. */
+float reference_quantize(const float *row, uint32_t k, int8_t *numbers);
+
+/* Return one output. `inputs`: [k] with their `scale`; weights: a row as kernels_linear_load takes
+ * it, with its scales. */
+float reference_int8(const int8_t *inputs, float scale, uint32_t k, const int8_t *weights,
+                     float weight_scale);
+float reference_int4(const int8_t *inputs, float scale, uint32_t k, const uint8_t *weights,
+                     const float *weight_scales);
+
+/* Write a row of weights as floats, times its scales: out [k]. */
+void reference_widen_int8(const int8_t *weights, float scale, uint32_t k, float *out);
+void reference_widen_int4(const uint8_t *weights, const float *scales, uint32_t k, float *out);
 
 #endif

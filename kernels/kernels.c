@@ -196,7 +196,7 @@ void kernels_host_work(struct kernels *kernels, uint32_t count, uint32_t grain, 
     kernels->backend->work(kernels, count, grain, work, context);
 }
 
-/* --- queue --- */
+/* --- transfers --- */
 
 enum status kernels_upload(struct kernels *kernels, struct buffer *target, size_t offset,
                            const void *host, size_t bytes)
@@ -250,7 +250,7 @@ static uint64_t begin(const struct kernels *kernels)
     return kernels->profile ? clock_now_ns() : 0;
 }
 
-/* A kind's share of the profile; `kind` is its place there. */
+/* Adds the time since begun_ns to a field of the profile; `kind` is its offset. */
 static void end(struct kernels *kernels, size_t kind, uint64_t begun_ns)
 {
     if (kernels->profile)
@@ -259,7 +259,7 @@ static void end(struct kernels *kernels, size_t kind, uint64_t begun_ns)
 
 #define KIND(NAME) offsetof(struct kernels_profile, NAME)
 
-/* Does the buffer hold [rows, width] elements of `size` bytes? */
+/* Returns whether the buffer holds [rows, width] elements of `size` bytes. */
 static bool holds(const struct buffer *buffer, size_t rows, size_t width, size_t size)
 {
     size_t count, bytes;

@@ -37,7 +37,8 @@ bool isa_prefers_avx512bf16(void)
     return isa_reports_avx512bf16() && !__builtin_cpu_is("intel");
 }
 
-/* The child: one instruction, one byte, gone. Only async-signal-safe calls. */
+/* Runs in the child: executes the instruction, writes one byte and exits. Calls async-signal-safe
+ * functions only. */
 _Noreturn static void try_instruction(int result_fd)
 {
     struct rlimit none = {0};

@@ -72,8 +72,8 @@ void placement_apply(const struct placement *placement, void *memory, size_t byt
     uintptr_t first = ((uintptr_t)memory + page - 1) / page * page;
     uintptr_t last = ((uintptr_t)memory + bytes) / page * page;
     bool one = (placement->nodes & (placement->nodes - 1)) == 0;
-    unsigned long mask[2] = {placement->nodes,
-                             0}; /* the kernel reads one bit less than it is told */
+    /* Two words, since the kernel reads one bit less than it is told. */
+    unsigned long mask[2] = {placement->nodes, 0};
     if (first < last)
         syscall(SYS_mbind, first, last - first, one ? MPOL_PREFERRED : MPOL_INTERLEAVE, mask,
                 PLACEMENT_MAX_NODES + 1, MPOL_MF_MOVE);

@@ -17,7 +17,7 @@
 
 #define CACHE_LINE  64
 #define SPIN_NS     100000 /* two or three times the cost of sleeping and waking */
-#define SPIN_PAUSES 32     /* between looks at the clock: a microsecond or two */
+#define SPIN_PAUSES 32     /* pauses between looks at the clock: a microsecond or two */
 #define JOB_OPEN    0x80000000u
 
 /* The chunks that one thread takes first: next .. end - 1 are not taken yet. */

@@ -151,7 +151,7 @@ static void multiply_rows(void *context, uint32_t thread, uint32_t first, uint32
     }
 }
 
-/* --- linear: panels of PANEL outputs, [k][PANEL] fp32 --- */
+/* --- linear layers of floats: panels of REFERENCE_PANEL outputs, [k][REFERENCE_PANEL] fp32 --- */
 
 static size_t reference_linear_bytes(enum weight_type type, uint32_t n, uint32_t k)
 {

@@ -54,10 +54,9 @@ struct attention_scan {
     size_t out_stride;
     /* As many tokens to prefetch meanwhile, up to a segment's runs. */
     const struct attention_tokens *next;
-    bool
-        /* prefetch into the level 1 cache, which has room; only avx512bf16.c looks at it, other
-         * sets have one fixed level */
-        near;
+    /* Prefetches into the level 1 cache, which has room. Only avx512bf16.c looks at it: other sets
+     * have one fixed level. */
+    bool near;
 };
 
 /* A row of scores that becomes a row of weights. */

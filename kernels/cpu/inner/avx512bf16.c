@@ -231,9 +231,8 @@ ALWAYS_INLINE void add_pairs(floats sum[][2], const uint32_t first, const uint32
 /* Prefetches lines of later tokens into the level of cache that has room for them. */
 ALWAYS_INLINE const char *bring(const char *at, uint32_t bytes, bool near)
 {
-    __asm__(
-        ""
-        : "+r"(near)); /* chosen here, or the compiler makes two loops and runs out of registers */
+    /* Chosen here, or the compiler makes two loops and runs out of registers. */
+    __asm__("" : "+r"(near));
     for (uint32_t i = 0; i < bytes; i += 64)
         if (near)
             __builtin_prefetch(at + i, 0, 3);

@@ -25,10 +25,8 @@ static float quantize_numbers(const float *in, uint32_t count, int8_t *numbers)
     return scale.scale;
 }
 
-enum {
-    PACK_K = 256,
-    PACK_WORDS = PACK_K / 2 * WORDS_PER_PAIR
-}; /* words packed at a time, on the stack */
+/* k, and words, of a row that are packed at a time, on the stack. */
+enum { PACK_K = 256, PACK_WORDS = PACK_K / 2 * WORDS_PER_PAIR };
 
 /* row_words for a k that may be odd: the missing last number is zero. */
 static void row_words_padded(const float *row, uint32_t k, uint32_t *out)

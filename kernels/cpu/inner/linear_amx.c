@@ -193,8 +193,8 @@ ALWAYS_INLINE void add_step_of_streams(const float *row, const uint32_t *weights
         sums[i / 2][i % 2] += even[i / 2][i % 2] + odd[i / 2][i % 2];
 }
 
-#define MXCSR_OF_TILES                                                                             \
-    0x9fc0u /* to nearest, nothing trapped, subnormal operands and results zero */
+/* Rounds to nearest, traps nothing, takes subnormal operands and results as zero. */
+#define MXCSR_OF_TILES 0x9fc0u
 
 void amx_multiply_streams(const struct amx_streams *streams)
 {

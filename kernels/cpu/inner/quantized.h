@@ -81,10 +81,9 @@ _Static_assert(QUANTIZED_MAX_ROWS % QUANTIZED_TILE_ROWS == 0, "whole tiles have 
 struct quantized_inner {
     const char *name;
     uint32_t tile_rows; /* most rows of a tile */
-    uint32_t
-        /* tiles begin at multiples of it, and have room for as many rows (with whole_blocks: for
-         * tile_rows) */
-        row_unit;
+    /* Tiles begin at multiples of row_unit, and have room for as many rows (with whole_blocks:
+     * for tile_rows). */
+    uint32_t row_unit;
     /* Most packed inputs that share a pass over the weights: rows, and bytes. */
     uint32_t pass_rows;
     size_t pass_bytes;

@@ -326,9 +326,8 @@ ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint
         }
         for (uint32_t end = group_end(step, product->steps);; at += step_bytes, tile += 2 * rows) {
             __builtin_prefetch(next, 0, 2);
-            if (source ==
-                /* otherwise one line a step is enough: the panel is passed more than twice */
-                INT4_PACKED)
+            /* Other sources need one line a step: the panel is passed more than twice. */
+            if (source == INT4_PACKED)
                 __builtin_prefetch(next + 64, 0, 2);
             if (source == INT4_PACKED && rows < TILE_ROWS)
                 bring_near(at, QUANTIZED_STEP_BYTES);

@@ -28,10 +28,8 @@ static float dot(const float *restrict a, const float *restrict b, uint32_t coun
 
 typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 
-enum {
-    BLOCK_ROWS = 2,
-    FOURS = REFERENCE_PANEL / 4
-}; /* the sums take half the registers of the oldest x86-64 */
+/* The sums of a block take half the registers of the oldest x86-64. */
+enum { BLOCK_ROWS = 2, FOURS = REFERENCE_PANEL / 4 };
 
 /* `rows` is a constant at every call, so that the sums live in registers. */
 static inline __attribute__((always_inline)) void

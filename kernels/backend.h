@@ -13,8 +13,8 @@
  * Duties of a backend: it sizes scratch memory in `open` from constants (tiles, segments, threads),
  * never from the number of rows, so that no operation allocates. It computes any number of
  * sequences, rows and tokens in tiles. It keeps no pointer to a struct of a call: a backend that
- * queues work copies what it needs. A queued operation that fails later is reported by `sync`,
- * `download` or the next call. */
+ * queues work copies what it needs. It reports a queued operation that fails later in a later
+ * call, and in `sync` at the latest. */
 #ifndef BATON_KERNELS_BACKEND_H
 #define BATON_KERNELS_BACKEND_H
 

@@ -9,10 +9,11 @@
  * that a kernel would read, so a GPU backend fits behind this header unchanged.
  *
  * Order. Operations are queued on the backend's one stream and run in call order. Only download,
- * view, sync, host_work and the two measurements wait for the device; all others may return before
- * their work is done. A backend reads the structs of a call during the call only. The caller keeps
- * device memory that a queued operation names until the next sync. It also keeps host memory that
- * it gave to kernels_upload or kernels_linear_load, unchanged, until then.
+ * view and sync wait for queued work. host_work and the two measurements return when their own work
+ * is done. All other calls may return earlier. A backend reads the structs of a call during the
+ * call only. The caller keeps device memory that a queued operation names until the next sync. It
+ * also keeps host memory that it gave to kernels_upload or kernels_linear_load, unchanged, until
+ * then.
  *
  * Errors. An operation checks shapes, allocates nothing and returns a status. STATUS_INVALID:
  * shapes don't fit each other or a buffer. STATUS_UNSUPPORTED: a valid shape that no backend
@@ -238,7 +239,8 @@ enum status kernels_view(struct kernels *kernels, const struct buffer *source, s
  * overlap. */
 enum status kernels_copy(struct kernels *kernels, const struct buffer *source, size_t source_offset,
                          struct buffer *target, size_t target_offset, size_t bytes) WARN_UNUSED;
-/* Waits for all that is queued, and returns the first error of it. */
+/* Waits for all that is queued. Work that failed after its call returned OK is reported here at the
+ * latest. */
 enum status kernels_sync(struct kernels *kernels) WARN_UNUSED;
 
 /* --- operations. Activations between them are f32 buffers; x is the residual stream, f32 [T, D]. A

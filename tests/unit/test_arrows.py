@@ -97,8 +97,7 @@ LIBRARIES = {
 ONE_FILE = ["pcre2.h", "utf8proc.h"]
 
 # Sources that other files include, each once: the same loops compiled for several instruction sets.
-INCLUDED_SOURCES = {f"kernels/cpu/inner/{name}.h" for name in ("inner_body", "product_fma", "quantized_madd",
-                                                                "quantizer_body")}
+INCLUDED_SOURCES = {f"kernels/cpu/inner/{name}.h" for name in ("inner_body", "product_fma", "quantized_madd", "quantizer_body")}
 
 
 def tracked(*suffixes):

@@ -314,15 +314,6 @@ struct value filter_indent(struct run *run, struct value input, const struct cal
     return run_finish(run, &builder);
 }
 
-/* Up to the last space, or all of it. */
-static struct value without_last_word(struct value string)
-{
-    for (size_t at = string.text.length; at-- > 0;)
-        if (string.text.bytes[at] == ' ')
-            return value_part(string, 0, at);
-    return string;
-}
-
 struct value filter_truncate(struct run *run, struct value input, const struct call *call)
 {
     static const char *const names[] = {"length", "killwords", "end", "leeway"};
@@ -344,7 +335,12 @@ struct value filter_truncate(struct run *run, struct value input, const struct c
     if (input.kind != VALUE_STRING)
         return run_fail(run, "a %s can't be truncated", value_type_name(input));
     struct value kept = value_part(string, 0, python_offset(string, (size_t)(length - end_length)));
-    return add(run, value_truth(values[1]) ? kept : without_last_word(kept), end);
+    size_t space = value_truth(values[1]) ? 0 : kept.text.length;
+    while (space && kept.text.bytes[space - 1] != ' ')
+        space--;
+    if (space)
+        kept = value_part(kept, 0, space - 1);
+    return add(run, kept, end);
 }
 
 struct value filter_wordcount(struct run *run, struct value input, const struct call *call)

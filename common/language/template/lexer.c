@@ -316,15 +316,15 @@ static size_t behind_word(const struct lexer *lexer, size_t at, const char *word
     return ahead(lexer, at, word) ? behind_spaces(lexer, at + strlen(word)) : 0;
 }
 
-/* Returns the place behind {% raw %} at `at`, or 0. */
-static size_t behind_raw(const struct lexer *lexer, size_t at)
+/* Returns the place behind `close` at `at`, which may have a "-" in front. Keeps a newline behind
+ * it. 0: there is none. */
+static size_t behind_close_alone(const struct lexer *lexer, size_t at, const char *close)
 {
-    size_t end = behind_word(lexer, at, "raw");
-    if (!end)
+    bool strips = ahead(lexer, at, "-");
+    size_t end = at + strips;
+    if (!ahead(lexer, end, close))
         return 0;
-    if (ahead(lexer, end, "-%}"))
-        return behind_spaces(lexer, end + 3);
-    return ahead(lexer, end, "%}") ? end + 2 : 0;
+    return strips ? behind_spaces(lexer, end + 2) : end + 2;
 }
 
 static enum status lex_raw(struct lexer *lexer, size_t from)
@@ -419,18 +419,6 @@ static enum status lex_one(struct lexer *lexer)
     return STATUS_OK;
 }
 
-/* Behind the tag's end, if it is here. */
-static size_t behind_tag(struct lexer *lexer, bool is_output)
-{
-    if (lexer->bracket_count)
-        return 0;
-    if (!is_output)
-        return behind_close(lexer, lexer->at, "%}");
-    if (ahead(lexer, lexer->at, "-}}"))
-        return behind_spaces(lexer, lexer->at + 3);
-    return ahead(lexer, lexer->at, "}}") ? lexer->at + 2 : 0;
-}
-
 static enum status lex_tag(struct lexer *lexer, size_t from, bool is_output)
 {
     unsigned start_line = lexer->line;
@@ -441,7 +429,9 @@ static enum status lex_tag(struct lexer *lexer, size_t from, bool is_output)
         if (lexer->at == lexer->length)
             return error_set(lexer->err, STATUS_INVALID,
                              "line %u: a tag that starts here has no end", start_line);
-        size_t end = behind_tag(lexer, is_output);
+        size_t end = lexer->bracket_count ? 0
+                     : is_output          ? behind_close_alone(lexer, lexer->at, "}}")
+                                          : behind_close(lexer, lexer->at, "%}");
         if (end) {
             TRY(push_kind(lexer, is_output ? TOKEN_OUTPUT_END : TOKEN_BLOCK_END, lexer->at, end));
             close_tag(lexer, end);
@@ -465,7 +455,8 @@ static enum status lex_next(struct lexer *lexer)
         advance(lexer, at);
         return STATUS_OK;
     }
-    size_t raw = behind_raw(lexer, at);
+    size_t word = behind_word(lexer, at, "raw");
+    size_t raw = word ? behind_close_alone(lexer, word, "%}") : 0;
     char sign = sign_at(lexer, at + 2), kind = lexer->source[at + 1];
     TRY(push_text(lexer, from, at, sign, kind == '{'));
     advance(lexer, at);

@@ -184,22 +184,17 @@ static bool equal_dicts(const struct value_dict *a, const struct value_dict *b, 
     return true;
 }
 
-static bool equal_numbers(struct value a, struct value b)
-{
-    if (a.kind == VALUE_FLOAT || b.kind == VALUE_FLOAT)
-        return value_as_double(a) == value_as_double(b);
-    int64_t left = a.kind == VALUE_BOOL ? a.boolean : a.integer;
-    int64_t right = b.kind == VALUE_BOOL ? b.boolean : b.integer;
-    return left == right;
-}
-
 static bool equal_at(struct value a, struct value b, uint64_t *steps, int depth)
 {
     value_spend(steps, 1);
     if (depth == VALUE_LIMIT_DEPTH || !*steps)
         return false;
-    if (value_is_number(a) && value_is_number(b))
-        return equal_numbers(a, b);
+    if (value_is_number(a) && value_is_number(b)) {
+        if (a.kind == VALUE_FLOAT || b.kind == VALUE_FLOAT)
+            return value_as_double(a) == value_as_double(b);
+        int64_t left = a.kind == VALUE_BOOL ? a.boolean : a.integer;
+        return left == (b.kind == VALUE_BOOL ? b.boolean : b.integer);
+    }
     if (a.kind != b.kind)
         return false;
     switch (a.kind) {

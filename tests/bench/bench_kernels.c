@@ -1,16 +1,16 @@
 /* bench_kernels [rounds] [cpu]: the fast backends on one pinned thread, in the shapes of a 1.1B
  * Llama.
  *
- * Linear layers of each type of weights, at 1 to 512 rows, in GFLOP/s beside the
- * register-to-register peak of the instruction they are made of at best, and at one row in GB/s of
- * weights beside a sequential read of the same memory; attention in prefill and decode. Rounds go
- * over everything in turn, so that a disturbance hits all alike; the medians are printed, in time
- * that the thread ran. Weights cycle through more memory than a cache holds.
+ * Linear layers of each type of weights run at 1 to 512 rows, in GFLOP/s beside the
+ * register-to-register peak of their best instruction. At one row they are in GB/s of weights
+ * beside a sequential read of the same memory. Attention runs in prefill and decode. Rounds go over
+ * all cases in turn, so that a disturbance hits all alike. Prints medians, in time that the thread
+ * ran. Weights cycle through more memory than a cache holds.
  *
- * On a virtual machine another tenant's thread may run on the same core, which no clock tells: it
- * takes issue slots, while the peak, two instructions a cycle, hardly feels it. So calls of many
- * rows are also told by themselves where a short run of instructions that only need issue slots
- * went at full speed right before and right after.
+ * On a virtual machine another tenant's thread may run on the same core, and no clock shows it. It
+ * takes issue slots, but the peak, two instructions a cycle, hardly changes. So calls of many rows
+ * are also reported separately if a short run of instructions that need only issue slots went at
+ * full speed directly before and after.
  */
 #include "kernels/cpu/isa.h"
 #include "kernels/kernels.h"
@@ -83,7 +83,7 @@ struct bench {
     } pools[KV_KINDS];
 };
 
-/* Nanoseconds that this thread ran: what other processes took meanwhile doesn't count. */
+/* Nanoseconds that this thread ran, without the time of other processes. */
 static uint64_t ran_ns(void)
 {
     struct timespec now;
@@ -232,8 +232,8 @@ static void measure_layers(struct bench *bench, struct layers *layers, int round
 {
     layers->peak[round] = kernels_measure_peak(bench->kernels, layers->type, &layers->instruction);
     double bytes = 0, ns = 0;
-    /* The largest kind first: the probe's way of reading is found on what it sees first, which no
-     * cache should hold. */
+    /* The largest kind first: the probe chooses its way of reading on the first memory that it
+     * sees, which no cache should hold. */
     for (int kind = KINDS - 1; kind >= 0; kind--)
         for (uint32_t i = 0; i < kinds[kind].copies; i++) {
             const struct buffer *packed = &layers->linears[kind][i].packed;

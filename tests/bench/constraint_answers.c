@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One answer of those that are under way. */
+/* One running answer. */
 struct answer {
     size_t constraint;
     struct constraint_state state;

@@ -133,7 +133,7 @@ struct tally {
     struct constraint_masks_counts sets;
 };
 
-/* A step, and what is between it and the next. */
+/* Runs a step, and the work between it and the next. */
 static void step_once(struct bench *bench, struct answers *answers, size_t width,
                       struct tally *tally)
 {
@@ -217,7 +217,7 @@ static void run_widths(struct bench *bench, const char *what, size_t only)
             run(bench, what, width);
 }
 
-/* The next step sees what there is. */
+/* Does nothing: the next step sees the result. */
 static void through(void *context)
 {
     (void)context;
@@ -275,5 +275,5 @@ int main(int argc, char **argv)
     times_deinit(&bench.least);
     times_deinit(&bench.least_wall);
     free(bench.weights);
-    return bench.sum == 1; /* never: what was read is used */
+    return bench.sum == 1; /* never true: makes the compiler keep the reads */
 }

@@ -352,7 +352,7 @@ static void start_holder(void)
     done = up[0];
 }
 
-/* `count` connections that say `text`, and what each takes of this process. */
+/* Opens `count` connections that send `text`, and measures the memory of each in this process. */
 static void open_many(struct http_server *server, const char *what, int count, const char *text)
 {
     struct http_figures figures;

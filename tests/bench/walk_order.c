@@ -33,7 +33,7 @@ uint32_t walk_order_begin(struct walk_order *order)
         ASSERT(order->ends);
     }
     if (order->begun == order->count) {
-        ASSERT(order->rounds == 1); /* else this round does something else */
+        ASSERT(order->rounds == 1); /* otherwise this round differs from the first */
         order->ends[order->count++] = 0;
     }
     return order->begun++;

@@ -10,7 +10,7 @@
 #define TEMPERATURE      1.5
 #define CANDIDATES       256 /* allowed tokens considered for a draw, chosen at random */
 #define CLOSING_LOGIT    2.0
-#define IMPATIENCE_STEPS 24 /* so many tokens make closing one more logit likely */
+#define IMPATIENCE_STEPS 24 /* tokens per logit added to closing tokens */
 
 static _Noreturn void fail(const char *what, const char *why)
 {
@@ -130,7 +130,7 @@ static uint32_t pick(uint32_t *list, uint32_t count, struct rng *rng)
     return picked;
 }
 
-/* A draw among those that close (or don't), and in *sum the weight of all of them. */
+/* Draws among the tokens that close (or don't). *sum: the weight of all of them. */
 static uint32_t draw_among(uint32_t *list, uint32_t count, double bonus, struct rng *rng,
                            double *sum)
 {

@@ -28,8 +28,8 @@ static uint32_t draw_length(uint32_t number, struct rng *rng)
     return (number < 16 ? 9 : 1) + (uint32_t)rng_below(rng, 16);
 }
 
-/* The first is long and has a beginning of its own; the others begin alike, with one block of what
- * the second has in common. */
+/* The first request is long and has a beginning of its own. The others begin alike and share one
+ * block of the second's cached beginning. */
 static void make(void)
 {
     struct rng rng = rng_seeded(20);

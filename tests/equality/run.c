@@ -33,7 +33,7 @@ struct run {
     uint32_t batch;
     struct side source, target; /* a source only where prefill is remote */
     struct answer *answers;
-    uint32_t cached_tokens[2][REQUESTS]; /* as told: at the source, at the target */
+    uint32_t cached_tokens[2][REQUESTS]; /* as reported: at the source, at the target */
     uint32_t most;                       /* answers of one step */
     uint32_t ended;                      /* ended sequences of the served ones */
     enum guests guests;
@@ -111,7 +111,7 @@ static struct sequence_spec spec_of(const struct run *run, const struct request 
     return spec;
 }
 
-/* ---------------------------------------------------------------- those that preempt */
+/* --- intruders --- */
 
 static void intruder_comes(struct run *run, uint32_t number, uint32_t blocks)
 {
@@ -161,7 +161,7 @@ static void intruder_is_in(struct run *run, const struct step_event *reserved)
         remove_guest(run, KEY_INTRUDER + i);
 }
 
-/* ---------------------------------------------------------------- events */
+/* --- events --- */
 
 static uint64_t hash_logprobs(const struct token_logprobs *told)
 {
@@ -189,7 +189,7 @@ static void note_token(struct run *run, const struct step_token *token, uint32_t
     ++*of_batch;
 }
 
-/* For guests: all decode, and what is computed again is more than prompts. Or early: the last one's
+/* For guests: all decode, so that more than prompts is computed again. Or early: the last one's
  * prompt is being computed. */
 static bool is_time(const struct run *run, uint32_t of_batch)
 {
@@ -226,7 +226,7 @@ static void take(struct run *run, struct step_event *event)
     step_loop_recycle(run->target.loop, event);
 }
 
-/* ---------------------------------------------------------------- from prompts to answers */
+/* --- from prompts to answers --- */
 
 struct list {
     const struct request *requests;
@@ -234,7 +234,7 @@ struct list {
     uint32_t count, max_tokens;
 };
 
-/* Blocks of each request of a list on one side, as they were told, and the first tokens. */
+/* The reported blocks of each request of a list on one side, and the first tokens. */
 struct held {
     uint32_t blocks[REQUESTS][HELD_BLOCKS];
     uint32_t cached[REQUESTS];
@@ -334,7 +334,7 @@ static void warm_up(struct run *run)
         flip_a_bit(reader, i);
 }
 
-/* ---------------------------------------------------------------- has it happened? */
+/* --- has it happened? --- */
 
 static uint64_t rows_of_prompts(const struct run *run)
 {
@@ -356,8 +356,8 @@ static void check_hits(const struct run *run, int side)
         assert_int_equal(run->cached_tokens[side][i], hit ? requests[i].cached : 0);
 }
 
-/* The longest prompt is the first that is computed, or the last: a step takes as much of it as may
- * be. With room for all prompts none of them is cut. `guests`: prompts of those. */
+/* The longest prompt is computed first or last: a step takes as much of it as allowed. With room
+ * for all prompts none is cut. `guests`: the guests' prompts. */
 static void check_chunks(const struct run *run, const struct side *side, uint64_t rows,
                          uint32_t guests)
 {

@@ -1,6 +1,6 @@
-/* Requests to the context limit: one alone, and 64 at once where the pool holds two and a half of
- * them and host memory one or none. All end where the context does, with the bytes that they give
- * alone; what can never fit is refused at once, with the numbers. */
+/* Requests to the context limit: one alone, and 64 at once in a pool for two and a half of them,
+ * with host memory for one or none. All end at the end of the context, with the same bytes as
+ * alone. A request that can never fit is refused at once, with the numbers. */
 #include "common/base/rng.h"
 #include "tests/equality/side.h"
 

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <time.h>
 
-enum { HELD_JOBS = 3 /* every so many */ };
+enum { HELD_JOBS = 3 /* every third job is held */ };
 
 static struct watch *_Atomic watches[WATCH_MAX];
 
@@ -33,7 +33,7 @@ void watch_end(struct watch *watch)
     }
 }
 
-/* ---------------------------------------------------------------- steps */
+/* --- steps --- */
 
 enum status __real_engine_step(struct engine *engine, struct engine_sequence *sequences,
                                uint32_t count, struct error *err);
@@ -72,7 +72,7 @@ enum status __wrap_engine_step(struct engine *engine, struct engine_sequence *se
     return status;
 }
 
-/* ---------------------------------------------------------------- jobs of the compute threads */
+/* --- jobs of the compute threads --- */
 
 void __real_pool_run(struct pool *pool, uint32_t count, uint32_t grain, pool_work *work,
                      void *context);

@@ -17,8 +17,9 @@ struct rpc_call {
     unsigned references;
     bool client_streams, received; /* a unary call gets one message */
     bool half_closed;              /* by the other side */
-    bool ended;                    /* by either: `closed` is due, nothing else is */
-    bool unread;                   /* its status waits behind what a client doesn't read */
+    bool ended;                    /* by either side: only `closed` is due */
+    /* its status waits behind messages that the client doesn't read */
+    bool unread;
     bool closed;
     size_t aside; /* messages that were not worked off */
     enum rpc_code code;
@@ -139,8 +140,7 @@ void fake_rpc_forget(void)
     fake_rpc.count = 0;
 }
 
-/* ---------------------------------------------------------------------- rpc.h, as targets call
- * it */
+/* --- rpc.h, as targets call it --- */
 
 enum status rpc_channel_create(struct rpc_runtime *runtime, const struct rpc_channel_config *config,
                                struct rpc_channel **channel, struct error *err)

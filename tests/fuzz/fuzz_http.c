@@ -42,8 +42,8 @@ static struct sockaddr_in start_once(void)
     return at;
 }
 
-/* The alarm by which libFuzzer looks at its time limit interrupts it; the second call waits for
- * what the first one has begun. */
+/* libFuzzer's alarm for its time limit interrupts the call; a second call waits for the connection
+ * that the first one began. */
 static bool connect_through(int fd, const struct sockaddr_in *at)
 {
     int result;

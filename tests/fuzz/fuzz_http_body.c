@@ -1,6 +1,5 @@
-/* A byte that says how the rest is cut, one that says how it is framed, and a request's body with
- * what comes behind it. However it is cut, the same bytes are taken and the same payload comes out,
- * no larger than it may be. */
+/* Input: a byte for the cuts, a byte for the framing, and a request's body with the bytes after it.
+ * However it is cut, the same bytes are taken and the same payload comes out, within its limit. */
 #include "common/net/http/http_request.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,6 @@
-/* A byte that says how the rest is cut, and bytes that may be a request's head. However they are
- * cut they are read alike; what is refused is told in one sentence; and of what isn't, every text
- * is clean, the body has one length, and none of the bytes behind the head are touched. */
+/* Input: a byte for the cuts, and bytes that may be a request's head. The cuts don't change the
+ * result. A refusal is one sentence. In an accepted head every text is clean, the body has one
+ * length, and no byte after the head is touched. */
 #include "common/base/utf8.h"
 #include "common/net/http/http_request.h"
 #include "tests/fuzz/fuzz.h"

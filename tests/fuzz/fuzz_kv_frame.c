@@ -1,6 +1,6 @@
-/* Any bytes that a stranger or a reader sends to the port of a pool, in pieces: the same frames and
- * the same end however they are cut; HELLO first and once, asks inside the pool, and each frame
- * written again is what was read. Input: size of the pool, cuts, bytes. */
+/* Any bytes that a stranger or a reader sends to the port of a pool, in pieces. The cuts don't
+ * change the frames and the end. HELLO comes first and once, requests are inside the pool, and each
+ * frame is written again as the same bytes. Input: size of the pool, cuts, bytes. */
 #include "common/kv/transport/kv_frame.h"
 #include "tests/fuzz/fuzz.h"
 

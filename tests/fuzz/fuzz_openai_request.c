@@ -1,6 +1,6 @@
-/* Any bytes as a body of OpenAI's interface: refused with a sentence, or messages that the one
- * validator can judge, and a record that is JSON; as a model's text: whatever its calls, the same
- * however it is cut. Input: what it is, then the bytes. */
+/* Any bytes as a body of OpenAI's interface: refused with a sentence, or turned into messages for
+ * the one validator, with a record that is JSON. Or any bytes as a model's text: the cuts don't
+ * change its calls. Input: the kind, then the bytes. */
 #include "common/language/chat/chat_request.h"
 #include "router/doors/openai/openai_chat.h"
 #include "router/doors/openai/openai_tokens.h"

@@ -1,6 +1,6 @@
 /* Any bytes as each of the messages that Baton receives; the first byte takes the type. Memory
- * stays within what proto_arena_bytes allows; strings of what is accepted are UTF-8; packed and
- * unpacked again it is the same. */
+ * stays within the limit of proto_arena_bytes. Strings of an accepted message are UTF-8. Packed and
+ * unpacked again, it is the same. */
 #include "common/base/utf8.h"
 #include "proto/baton.pb-c.h"
 #include "proto/health.pb-c.h"

@@ -1,6 +1,6 @@
-/* Any bytes as a request of baton.v1.Baton, through the code that receives it: refused with a
- * sentence, answered with a message that can be read, or submitted as a request that is within
- * every bound. The dispatcher behind it is ours. Input: method, what else holds, the message. */
+/* Any bytes as a request of baton.v1.Baton, through the code that receives it. It is refused with a
+ * sentence, answered with a readable message, or submitted as a request within every bound. The
+ * dispatcher behind it is a fake. Input: method, other conditions, the message. */
 #include "common/language/constrain/constraint.h"
 #include "common/language/model_config/model_config.h"
 #include "proto/baton.pb-c.h"

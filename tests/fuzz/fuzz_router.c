@@ -123,8 +123,8 @@ static void world_open(struct world *world)
     fake_rpc.full = false;
 }
 
-/* The `choice`-th call, counted around, of those that are open and were dialled by the router, or
- * not. */
+/* Returns the `choice`-th open call (modulo their number) that the router dialled, or that it
+ * didn't. */
 static struct rpc_call *pick(bool dialled, size_t choice)
 {
     struct rpc_call *open[FAKE_MAX_CALLS];

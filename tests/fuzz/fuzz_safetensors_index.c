@@ -1,5 +1,5 @@
-/* Any bytes as model.safetensors.index.json beside two shards that are good: which files it may
- * name, and what they hold. */
+/* Any bytes as model.safetensors.index.json beside two valid shards: tests the files that it may
+ * name, and their content. */
 #include "common/engine/model/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 

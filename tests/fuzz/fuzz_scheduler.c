@@ -1,6 +1,6 @@
 /* A schedule's life: sequences come, get blocks, compute, are admitted and removed, in any order.
  * After every event no block has two owners and none is lost; a plan keeps its budget; at the end
- * all blocks are free. Input: a byte (what happens) and what it needs. */
+ * all blocks are free. Input: a byte (the event) and the event's arguments. */
 #include "common/engine/sched/scheduler.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,6 @@
-/* Stop strings and a text in pieces, against the plain reading of the rule: whatever the cuts, the
- * stop string that is complete first wins, of several that end together the longest, and what is
- * handed on is the text before it. */
+/* Stop strings and a text in pieces, against a plain implementation of the rule. Whatever the cuts,
+ * the stop string that is complete first wins; of several that end together, the longest. The text
+ * before it is passed on. */
 #include "common/base/utf8.h"
 #include "common/language/text/stop_matcher.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,6 +1,6 @@
-/* Any bytes as a template, with a message of a request and a few of its own values: compiled or
- * refused with a sentence that names a line; what it renders is valid UTF-8 within its memory, the
- * same each time, and a failure is a sentence. */
+/* Any bytes as a template, with a message of a request and a few of its own values. It compiles or
+ * is refused with a sentence that names a line. Its output is valid UTF-8 within its memory, the
+ * same each time; a failure is a sentence. */
 #include "common/base/arena.h"
 #include "common/base/utf8.h"
 #include "common/language/template/template.h"

@@ -15,8 +15,7 @@
 #define MAX_POSTED     4096
 #define MAX_END_ROUNDS 200
 
-/* ---------------------------------------------------------------------- the transfer thread's
- * inbox */
+/* --- the transfer thread's inbox --- */
 
 struct transfer_loop {
     size_t count;
@@ -35,7 +34,7 @@ void transfer_loop_post_end(struct transfer_loop *loop, struct transfer_message 
     FUZZ_CHECK(transfer_loop_post(loop, message) == STATUS_OK);
 }
 
-/* ---------------------------------------------------------------------- the step thread */
+/* --- the step thread --- */
 
 struct job {
     enum { JOB_ADD, JOB_ADMIT, JOB_REMOVE } kind;
@@ -210,7 +209,7 @@ static void step(struct step_loop *loop, bool fails)
     compute(loop, scheduler_plan(loop->scheduler, 0), fails);
 }
 
-/* ---------------------------------------------------------------------- the worker */
+/* --- the worker --- */
 
 struct world {
     struct worker worker;

@@ -1,8 +1,8 @@
 /* The same request gives the same bytes: 64-bit hashes of the fp32 logits of each of 64 tokens,
  * drawn at temperature 1, are equal whatever ran beside it, however its prompt was cut and however
- * many threads computed. On llama-wide (several segments of every kind), the shipped model, a
- * sliding window that is left many times over, biases and norms of heads; fp32 and both bf16 paths,
- * quantized weights, and quantized keys and values. */
+ * many threads computed. Runs on llama-wide (several segments of every kind), the shipped model,
+ * prompts much longer than a sliding window, and models with biases and with norms of heads. Covers
+ * fp32 and both bf16 paths, quantized weights, and quantized keys and values. */
 #include "common/base/rng.h"
 #include "kernels/cpu/isa.h"
 #include "tests/golden/golden_streams.h"
@@ -128,7 +128,7 @@ static void check_path(const struct model *model, const struct path *path)
         streams_run(one, &expected[i], 1, STREAM_MAX_ROWS);
     }
     for (uint32_t i = 1; i < STREAM_MAX_STREAMS;
-         i++) /* hashes that tell nothing apart prove nothing */
+         i++) /* equal hashes of different requests would prove nothing */
         assert_int_not_equal(expected[i].hashes[0], expected[0].hashes[0]);
 
     run_and_compare(one, model, path, 1, 512, false, expected, "alone, chunks of 512");

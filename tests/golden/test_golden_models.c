@@ -221,14 +221,14 @@ static void test_fast_on_the_references_ids(void **state)
     free(f);
 }
 
-/* How far quantized weights, or keys and values, may take the first logits from the reference's, as
- * a part of their spread. int8: weights and inputs, each rounded by the largest of a row (about 3
- * sigma here), err by 0.7% of sigma, together by 1%; rounding to bf16 by 0.1%; so nine times what
- * bf16 is allowed above. int4 has no such bound here: these models' random weights lose 9% of
- * sigma, which they make as much as half of the spread, and an assertion that allows so much would
- * tell nothing. test_quantized_folder.c holds both types against fp32 arithmetic on the very
- * weights that were stored. int8 keys and values are rounded by the largest of a head, as coarsely
- * as weights, but softmax averages over them: 0.025 at worst on these models. */
+/* The bound on the change of the first logits by quantized weights, or keys and values, as a part
+ * of their spread. int8: weights and inputs, each rounded by the largest of a row (about 3 sigma
+ * here), err by 0.7% of sigma, together by 1%; rounding to bf16 by 0.1%; so the bound is nine times
+ * that of bf16 above. int4 has no such bound here: these models' random weights lose 9% of sigma,
+ * which changes logits by up to half of the spread. An assertion that allows so much would prove
+ * nothing. test_quantized_folder.c compares both types with fp32 arithmetic on the stored weights.
+ * int8 keys and values are rounded by the largest of a head, as coarsely as weights, but softmax
+ * averages over them: 0.025 at worst on these models. */
 static const struct {
     enum weight_choice weights;
     enum kv_choice kv;

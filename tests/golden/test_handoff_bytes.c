@@ -1,7 +1,7 @@
 /* The same bytes after a handoff: a prompt is prefilled in one engine, its KV blocks are read by
  * another one through the local transport, and the answer's logits are hashed step by step. They
- * must equal those of one engine that did it all, whatever the chunks, the compute path and the
- * blocks' places. */
+ * must equal the logits of one engine that does everything, whatever the chunks, the compute path
+ * and the blocks' places. */
 #include "common/base/rng.h"
 #include "common/engine/engine.h"
 #include "common/kv/transport/kv_checksum.h"

@@ -1,7 +1,7 @@
-/* The same bytes through the local transport in company: 50 requests (20 in f32), each computed
- * alone in one engine, must equal the same requests prefilled 16 at once in chunks by a second
- * engine, handed over block by block, and decoded 16 at once by a third, whatever the chunk and the
- * number of compute threads. */
+/* The same bytes through the local transport, beside other requests. One engine computes 50
+ * requests (20 in f32), each alone. A second engine prefills the same requests, 16 at once, in
+ * chunks, and hands them over block by block; a third decodes 16 at once. The answers must be
+ * equal, whatever the chunk and the number of compute threads. */
 #include "common/base/rng.h"
 #include "common/engine/engine.h"
 #include "common/kv/transport/kv_transport.h"

@@ -184,9 +184,9 @@ static void write_floats(const char *model)
     safetensors_close(files);
 }
 
-/* Against fp32 arithmetic on the very same weights only the rounding of a layer's inputs is left.
+/* Compared with fp32 arithmetic on the same weights, only the rounding of a layer's inputs is left.
  * Rounding to s8 by a row's largest (about 3 sigma here) errs by 0.7% of sigma, to bf16 by 0.1%:
- * seven times what the bf16 path is allowed on these models (0.02 of the spread,
+ * seven times the bound of the bf16 path on these models (0.02 of the spread,
  * test_golden_models.c). */
 #define INPUT_ROUNDING 0.14
 

@@ -1,4 +1,4 @@
-/* The tokenizer against what the `tokenizers` package does: every vector, both ways, at once and
+/* Compares the tokenizer with the `tokenizers` package: every vector, both ways, at once and
  * streamed. */
 #include "common/base/json/json.h"
 #include "common/base/str.h"

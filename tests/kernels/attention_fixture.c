@@ -29,7 +29,7 @@ void attention_data_free(struct attention_data *data)
     free(data->qkv);
 }
 
-/* Identity rotation: what is appended is what was given. Rotation has a test of its own. */
+/* Identity rotation: keys are appended unchanged. Rotation has a test of its own. */
 static struct buffer identity_rope(struct kernels *kernels, const struct attention_case *shape)
 {
     size_t count = (size_t)shape->context * shape->head_dim;

@@ -15,7 +15,8 @@ static const struct variant all[] = {
     {.name = "amx", .isa = ISA_AMX, .tolerance = 3e-3},
 };
 
-/* Each needs the one in front of it, so that those that run are the first of the table. */
+/* Each variant needs the one before it, so the variants that run are the first ones of the
+ * table. */
 const struct variant *fixture_variants(size_t *count)
 {
     *count = 2 + isa_reports_avx2() + isa_reports_avx512() + isa_executes_avx512bf16() +

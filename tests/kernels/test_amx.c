@@ -1,5 +1,5 @@
-/* Linear layers by AMX: bit for bit what is documented of tdpbf16ps, for any number of rows;
- * skipped where there is none. */
+/* Linear layers by AMX: the documented arithmetic of tdpbf16ps bit for bit, for any number of rows.
+ * Skipped on a CPU without AMX. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/isa.h"
 #include "tests/kernels/fixture.h"
@@ -57,7 +57,7 @@ struct numbers {
     uint32_t rows, n, k;
     uint16_t *weights;
     float *in;
-    float *before;  /* [rows][n]: what is accumulated to */
+    float *before;  /* [rows][n]: outputs before accumulation */
     float *want[2]; /* [rows][n]: alone, and accumulated */
 };
 
@@ -145,7 +145,7 @@ static void check_every_size(bool tiny)
                   {530, 3, 1025},
                   {100, 48, 2048},
                   {270, 35, 2051},
-                  /* one row: four panels side by side, and what is left */
+                  /* one row: four panels side by side, and the rest */
                   {3, 128, 32},
                   {3, 161, 1056},
                   {1, 320, 2080},

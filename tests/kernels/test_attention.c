@@ -76,8 +76,8 @@ static void test_chunks_leave_no_trace(void **state)
     }
 }
 
-/* Values so small that products, or sums, are subnormal: an instruction set may take those as
- * zeros, but then does so always. */
+/* Values so small that products, or sums, are subnormal: an instruction set may treat them as
+ * zeros, but then always. */
 static void check_small_values(const struct variant *variant, float scale)
 {
     const struct attention_case shapes[] = {{8, 2, 32, 16, 300, 0, false},

@@ -26,7 +26,7 @@ static bool is_frozen(struct kernels *kernels, const float *got, size_t count, u
 
 typedef uint32_t frozen_check(struct kernels *kernels);
 
-/* Adds up what differs over the backends. */
+/* Counts the differences over all backends. */
 static void check_all(bool with_f32, frozen_check *check)
 {
     size_t count;

@@ -39,7 +39,7 @@ static void test_a_peak_has_a_name_or_is_not_known(void **state)
     }
 }
 
-/* Whatever else the CPU has. */
+/* Other features of the CPU don't matter. */
 static void test_a_peak_is_of_the_set_that_runs(void **state)
 {
     (void)state;
@@ -49,7 +49,7 @@ static void test_a_peak_is_of_the_set_that_runs(void **state)
         const char *floats, *int8, *int4;
     } sets[] = {{ISA_PORTABLE, "mulps xmm", "pmaddwd xmm", "pmaddwd xmm"},
                 {ISA_AVX2, "vfmadd231ps ymm", "vpmaddwd ymm", "vpmaddubsw ymm"},
-                {ISA_AVX512, "vfmadd231ps zmm", NULL, NULL}, /* VNNI, tiles: what there is */
+                {ISA_AVX512, "vfmadd231ps zmm", NULL, NULL}, /* VNNI or tiles, as available */
                 {ISA_AVX512BF16, "vdpbf16ps zmm", NULL, NULL},
                 {ISA_AMX, "tdpbf16ps", "tdpbsud", "tdpbsud"}};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {

@@ -1,4 +1,4 @@
-/* Opening a backend: what is chosen, and what is refused with a sentence. */
+/* Opening a backend: the choice, and refusals with their sentences. */
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
 #include "tests/kernels/fixture.h"

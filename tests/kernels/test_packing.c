@@ -1,6 +1,5 @@
-/* The form of packed weights, which files keep: the same bytes for every instruction set, number of
- * threads and order of loading, and for each name (kernels_info.packing) those that it has always
- * had. */
+/* The form of packed weights, which files keep. The bytes are the same for every instruction set,
+ * number of threads and order of loading, and never change for one name (kernels_info.packing). */
 #include "common/base/domain/content_hash.h"
 #include "common/base/rng.h"
 #include "kernels/kernels.h"
@@ -112,7 +111,7 @@ static void test_instruction_sets_share_it(void **state)
     }
 }
 
-/* Two layers in one piece of memory, filled there, are what each is by itself. */
+/* Two layers that are filled in one piece of memory equal each layer by itself. */
 static void test_layers_lie_where_the_caller_wants_them(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* On which nodes memory goes, by what a made-up /sys says of them; that asking the kernel harms
- * nothing; and that it is asked. */
+/* The nodes that memory goes to, by a made-up /sys. Asking the kernel harms nothing, and the kernel
+ * is asked. */
 #include "kernels/cpu/placement.h"
 
 #include "kernels/backend.h"
@@ -112,8 +112,8 @@ static char *map(size_t bytes)
     return memory;
 }
 
-/* Node 0 is everywhere; nodes that aren't there don't count, so that interleaving can be asked for
- * on a machine of one. */
+/* Every machine has node 0, and missing nodes don't count, so interleaving can be requested on a
+ * machine with one node. */
 static const struct asked {
     struct placement placement;
     int policy;
@@ -198,8 +198,8 @@ static void test_device_memory(void **state)
     kernels_close(kernels);
 }
 
-/* Is the memory at `address` advised to use huge pages? By the flags that the kernel tells of its
- * mapping. */
+/* Returns whether the memory at `address` is advised to use huge pages, by the kernel's flags of
+ * its mapping. */
 static bool asks_for_huge_pages(const void *address)
 {
     char line[512];

@@ -1,5 +1,5 @@
-/* Weights quantized: the same bytes on every instruction set and however rows are dealt out, close
- * to the floats, and for this version of the arithmetic those that it has always had. */
+/* Quantized weights: the same bytes on every instruction set and for every division of rows, close
+ * to the floats, and unchanged for this version of the arithmetic. */
 #include "kernels/cpu/quantize.h"
 
 #include "common/base/domain/content_hash.h"
@@ -235,9 +235,9 @@ static void test_the_largest_weights(void **state)
             }
 }
 
-/* Quantized rows are part of the arithmetic: where one of these changes, KERNELS_VERSION has to, or
- * packed weights that were kept give other answers than the model, and workers that say that they
- * compute alike don't. */
+/* Quantized rows are part of the arithmetic. If one of these changes, KERNELS_VERSION has to
+ * change. Otherwise kept packed weights give other answers than the model, and workers with one
+ * numerics id compute differently. */
 static void test_this_version_stands_for_bytes(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* Quantized linear layers: every instruction set gives the reference's bits, the reference is
- * right, a row depends on itself alone, and what can't be computed is refused. */
+ * right, a row depends on itself alone, and layers that can't be computed are refused. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/isa.h"
 #include "tests/kernels/fixture.h"
@@ -11,13 +11,13 @@
 static const enum weight_type types[] = {WEIGHT_INT8, WEIGHT_INT4};
 enum { TYPES = sizeof types / sizeof *types };
 
-/* --- backends: those of the fixture, and AVX-512 without tiles, and without its dot product --- */
+/* --- backends: the fixture's, AVX-512 without tiles, and without its dot product --- */
 
 enum { MAX_VARIANTS = 12 };
 
 struct quantized_variant {
     struct variant variant;
-    const struct quantized_inner *inner; /* NULL: what the backend chooses */
+    const struct quantized_inner *inner; /* NULL: the backend chooses */
 };
 
 static size_t all_variants(struct quantized_variant out[MAX_VARIANTS])
@@ -379,7 +379,7 @@ static void test_a_row_depends_on_itself_alone(void **state)
             }
 }
 
-/* The longest K, with sums at both ends of what int32 must hold. */
+/* The longest K, with sums at both ends of int32's range. */
 static void test_sums_are_exact_at_the_longest_k(void **state)
 {
     (void)state;

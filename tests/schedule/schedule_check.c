@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* ------------------------------------------------------------------------------- the plan */
+/* --- the plan --- */
 
 void check_before(struct life *life)
 {
@@ -101,7 +101,7 @@ static void check_oldest(struct life *life, const struct step_plan *plan)
                   (unsigned long long)sequence->key.request);
 }
 
-/* "Newest" is by arrival here; what a plan swaps in has no content to give yet. */
+/* "Newest" is by arrival here. A sequence that the plan swaps in has no content to give yet. */
 static void check_victims(struct life *life)
 {
     for (uint32_t i = 0; i < life->before_count; i++) {
@@ -131,7 +131,7 @@ void check_plan(struct life *life, const struct step_plan *plan)
     check_time(life, plan);
 }
 
-/* ---------------------------------------------------------------------------------- bytes */
+/* --- bytes --- */
 
 void check_reads(struct life *life, const struct sequence *sequence, uint32_t rows)
 {

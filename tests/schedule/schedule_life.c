@@ -1,4 +1,4 @@
-/* One life: what happens, step after step. */
+/* One life: its events, step after step. */
 #include "tests/schedule/schedule_sim.h"
 
 #include <stdarg.h>
@@ -75,7 +75,7 @@ struct shadow *life_shadow(struct life *life, struct sequence_key key)
     abort();
 }
 
-/* -------------------------------------------------------------------- a step of the engine */
+/* --- a step of the engine --- */
 
 static void count_moves(struct life *life, const struct step_plan *plan)
 {
@@ -169,7 +169,7 @@ static void step(struct life *life)
         life_fail(life, HOLDS_ENDS, "there was a step to do while the worker slept");
 }
 
-/* -------------------------------------------------------------------------------- a life */
+/* --- a life --- */
 
 static void begin(struct life *life)
 {

@@ -8,10 +8,9 @@
 
 uint32_t sim_ignored;
 
-static struct sim *running; /* for what ends a life from the outside */
+static struct sim *running; /* for assertions and signals that end a life */
 
-/* -------------------------------------------------------------------------------------------
- * tools */
+/* --- tools --- */
 
 static _Noreturn void bail(struct sim *sim, enum sim_invariant invariant)
 {
@@ -75,8 +74,7 @@ static void trace_message(struct sim *sim, const struct sim_event *event, bool a
     str_deinit(&text);
 }
 
-/* ---------------------------------------------------------------------------------------
- * processes */
+/* --- processes --- */
 
 void sim_start(struct sim *sim, uint32_t process, uint32_t variant)
 {
@@ -131,8 +129,7 @@ static void restart(struct sim *sim, const struct sim_event *event)
         sim_push(sim, EVENT_RESTART, event->process, sim_between(sim, DRAW_CONNECT, 50000, 400000));
 }
 
-/* ------------------------------------------------------------------------------------------ the
- * run */
+/* --- the run --- */
 
 static void dispatch(struct sim *sim, struct sim_event *event)
 {

@@ -64,7 +64,7 @@ void sim_bytes_land(struct sim *sim, uint32_t process, const struct sim_event *e
     if (block->owner != read->owner)
         sim_fail(sim, HOLDS_LANDING, "a read lands in block %u of %s, which was given away",
                  read->local[event->value], sim_name(sim, process));
-    /* Over a pairing with one that has died: what is left of its memory, or what its successor has
+    /* Over a pairing with a dead process: the rest of its memory, or its successor's bytes
      * there. */
     bool old = p->pair_incarnations[read->source] != source->incarnation;
     bool there = source->up && (!old || sim_chance(sim, DRAW_READ, 50));

@@ -5,8 +5,7 @@
 
 #define U(x) ((unsigned long long)(x))
 
-/* -------------------------------------------------------------------------------------------
- * blocks */
+/* --- blocks --- */
 
 void sim_check_bytes(struct sim *sim, uint32_t process, const struct sim_job *job)
 {
@@ -81,10 +80,9 @@ void sim_check_process(struct sim *sim, uint32_t process)
         check_reads(sim, process);
 }
 
-/* -----------------------------------------------------------------------------------------
- * requests */
+/* --- requests --- */
 
-/* How often what went wrong may have cost this request a run. */
+/* Returns how many runs the faults may have cost this request. */
 static uint32_t costs_of(struct sim *sim, const struct sim_request *request)
 {
     uint32_t costs = sim->costs + request->costs;
@@ -139,8 +137,7 @@ void sim_check_stopped(struct sim *sim, uint32_t id)
     }
 }
 
-/* --------------------------------------------------------------------------------------------
- * rest */
+/* --- rest --- */
 
 static bool status_is_right(struct sim *sim, const struct sim_request *request)
 {

@@ -3,11 +3,10 @@
 
 #include <stdlib.h>
 
-/* -------------------------------------------------------------------------------------------
- * draws */
+/* --- draws --- */
 
 /* The n-th draw of a kind at a process is a function of the seed and these three, so that leaving
- * something out of a plan moves few of the others. */
+ * something out of a plan changes few other draws. */
 static uint64_t draw_of(struct sim *sim, enum sim_draw draw, uint64_t bound)
 {
     uint32_t n = sim->drawn[draw][sim->actor]++;
@@ -26,8 +25,7 @@ bool sim_chance(struct sim *sim, enum sim_draw draw, uint32_t percent)
     return draw_of(sim, draw, 100) >= 100 - percent; /* a plain draw: no */
 }
 
-/* ------------------------------------------------------------------------------------------
- * events */
+/* --- events --- */
 
 static bool before(const struct sim_event *a, const struct sim_event *b)
 {
@@ -114,8 +112,7 @@ void sim_schedule_tick(struct sim *sim, uint32_t process, uint64_t next_us)
     event_at(sim, EVENT_TICK, process, at_us);
 }
 
-/* -----------------------------------------------------------------------------------------
- * streams */
+/* --- streams --- */
 
 uint32_t sim_open_stream(struct sim *sim, uint32_t dialer, uint32_t acceptor)
 {
@@ -188,7 +185,7 @@ void sim_send(struct sim *sim, uint32_t stream, uint32_t from, const struct sim_
     }
     uint64_t at_us = deliver(sim, stream, end, message)->at_us;
     const struct sim_fault *twice = sim_fault_hits(sim, FAULT_DUPLICATE, from, to);
-    if (twice) { /* and the second one behind what is sent after it */
+    if (twice) { /* the second one comes after later messages */
         struct sim_event *event =
             event_at(sim, EVENT_MESSAGE, to, at_us + twice->length_us % 200000);
         event->epoch = s->epochs[!end];

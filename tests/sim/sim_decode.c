@@ -49,8 +49,7 @@ void sim_decode_stop(struct sim *sim, uint32_t process)
     p->sinks = NULL;
 }
 
-/* ---------------------------------------------------------------------------------- transfer
- * thread */
+/* --- transfer thread --- */
 
 static void send_up(struct sim *sim, uint32_t process, const struct sink_action *action,
                     enum sim_message_kind kind)
@@ -249,7 +248,7 @@ static void on_connected(struct sim *sim, uint32_t process, const struct sim_eve
     struct sim_process *source = &sim->processes[event->index];
     bool refused = event->value || !source->up;
     if (!event->value && !source->up && sim_chance(sim, DRAW_CONNECT, 30)) {
-        struct sim_event *later = /* told when it may be of the past */
+        struct sim_event *later = /* arrives when it may be outdated */
             sim_push(sim, EVENT_CONNECTED, process, sim_between(sim, DRAW_CONNECT, 1000, 200000));
         later->index = event->index;
         later->serial = event->serial;

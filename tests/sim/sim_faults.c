@@ -76,8 +76,7 @@ struct sim_fault *sim_fault_hits(struct sim *sim, enum sim_fault_kind kind, uint
     return NULL;
 }
 
-/* ------------------------------------------------------------------------------------------
- * victims */
+/* --- victims --- */
 
 static bool is_victim(struct sim *sim, const struct sim_fault *fault, uint32_t process)
 {
@@ -137,8 +136,7 @@ static bool find_victim(struct sim *sim, struct sim_fault *fault)
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------
- * strikes */
+/* --- strikes --- */
 
 void sim_crash(struct sim *sim, uint32_t process, uint32_t variant)
 {
@@ -153,7 +151,7 @@ void sim_crash(struct sim *sim, uint32_t process, uint32_t variant)
     p->epoch++;
     p->paused_until_us = 0;
     p->tick_us = UINT64_MAX;
-    /* Readers see a dead peer at once, or go on in what is there now. */
+    /* Readers see a dead peer at once, or go on reading the memory that is there now. */
     for (uint32_t d = 1; p->is_prefill && d <= sim->worker_count; d++)
         if (!sim->processes[d].is_prefill && sim->processes[d].up &&
             !sim_chance(sim, DRAW_LOSS, 50))
@@ -197,7 +195,7 @@ void sim_drained(struct sim *sim, uint32_t process)
     sim_crash(sim, process, 0);
 }
 
-/* A worker that serves something else for a while. Any crash in between ends that. */
+/* A worker serves another variant for a while. Any crash in between ends this. */
 static void mismatch(struct sim *sim, uint32_t process, const struct sim_fault *fault)
 {
     sim->mismatched = true;
@@ -220,7 +218,7 @@ static void strike(struct sim *sim, struct sim_fault *fault)
     case FAULT_SESSION_LOST: sim_break_stream(sim, sim->sessions[victim]); break;
     case FAULT_PEER_LOST: sim_break_stream(sim, p->peers[fault->other]); break;
     case FAULT_LANE_LOST:
-        /* By the peer, or by what is between. */
+        /* Closed by the peer, or by the network between. */
         sim_decode_close_pair(sim, victim, fault->other,
                               fault->pick & 0x100 ? STATUS_UNAVAILABLE : STATUS_IO);
         break;
@@ -257,8 +255,7 @@ static bool begin(struct sim *sim, uint32_t index)
     return true;
 }
 
-/* -------------------------------------------------------------------------------------------
- * times */
+/* --- times --- */
 
 void sim_faults_begin(struct sim *sim)
 {

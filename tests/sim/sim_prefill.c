@@ -37,8 +37,7 @@ void sim_prefill_stop(struct sim *sim, uint32_t process)
     p->sources = NULL;
 }
 
-/* ------------------------------------------------------------------------------------ transfer
- * thread */
+/* --- transfer thread --- */
 
 /* One handle is held for one reader. */
 static void note_held(struct sim *sim, const struct peer_down *question)
@@ -47,7 +46,7 @@ static void note_held(struct sim *sim, const struct peer_down *question)
     const struct sim_process *p = &sim->processes[sim->actor];
     if (!handle)
         return;
-    bool whole = handle->held_attempt != 0; /* else its blocks are still there, and full */
+    bool whole = handle->held_attempt != 0; /* otherwise its blocks are still there, and full */
     for (uint32_t i = 0; i < SIM_MAX_JOBS && !whole; i++)
         whole = p->jobs[i].serial == handle->serial && p->jobs[i].block_count &&
                 p->jobs[i].computed_tokens == p->jobs[i].token_count;
@@ -252,8 +251,7 @@ static void from_step(struct sim *sim, uint32_t process, const struct sim_event 
     execute(sim, process, NULL);
 }
 
-/* ---------------------------------------------------------------------------------------- step
- * thread */
+/* --- step thread --- */
 
 static struct sim_event *tell(struct sim *sim, uint32_t process, const struct sim_job *job,
                               enum sim_step_kind kind)

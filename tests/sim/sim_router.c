@@ -121,8 +121,8 @@ static bool fits(const struct sim *sim, const struct sim_request *request, struc
            !sim->misfits[pair.prefill][pair.decode];
 }
 
-/* Whether to wait for a reader of its handle would be for nothing: those that are there refused it,
- * or all serve something else. */
+/* Returns true if waiting for a reader of its handle is useless: all present readers refused it, or
+ * serve another variant. */
 static bool has_no_reader(const struct sim *sim, const struct sim_request *request)
 {
     bool misfit = false, stranger = false, candidate = false;
@@ -138,11 +138,11 @@ static bool has_no_reader(const struct sim *sim, const struct sim_request *reque
     return misfit || (stranger && !candidate);
 }
 
-/* Any that fits, but none of what just failed if there is another. */
+/* Chooses any fitting pair; a pair that has just failed only if there is no other. */
 static enum choice choose(struct sim *sim, const struct sim_request *request, bool with_prefill,
                           struct pair avoid, struct pair *chosen)
 {
-    struct pair found[2][SIM_MAX_WORKERS * SIM_MAX_WORKERS]; /* all, and others than those */
+    struct pair found[2][SIM_MAX_WORKERS * SIM_MAX_WORKERS]; /* all; all except the failed pair */
     uint32_t counts[2] = {0, 0};
     for (uint32_t d = 1; d <= sim->worker_count; d++)
         for (uint32_t p = 0; p <= sim->worker_count; p++) {
@@ -172,8 +172,8 @@ static uint64_t away_since_us(const struct sim *sim)
     return since_us;
 }
 
-/* Whether the token that the prefill worker draws is the last, and the router knows: of half of
- * them, as of those that max_tokens ends. */
+/* Returns whether the prefill worker's token is the last, and the router knows it: for half of such
+ * requests, like those that max_tokens ends. */
 static bool ends_at_prefill(const struct sim *sim, const struct sim_request *request)
 {
     uint64_t index = (uint64_t)(request - sim->requests);

@@ -52,7 +52,7 @@ static struct sim_plan *begin(struct shrink *shrink)
     return shrink->trial;
 }
 
-/* Each fault gets the time and the victim that it had; those that found none go. */
+/* Fixes each fault's time and victim as they were; faults without a victim are removed. */
 static void fix_faults(struct shrink *shrink)
 {
     struct sim_plan *plan = begin(shrink);

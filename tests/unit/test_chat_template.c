@@ -9,7 +9,7 @@
 
 static const struct template_time now = {.year = 2026, .month = 7, .day = 26};
 
-/* ------------------------------------------------------------------------------------- folders */
+/* --- folders --- */
 
 static char folder[64];
 
@@ -65,7 +65,7 @@ static void check_refused(const char *jinja, const char *config, enum status sta
         fail_msg("%s: %s", status_name(got), err.text);
 }
 
-/* ------------------------------------------------------------------------------------- requests */
+/* --- requests --- */
 
 /* Renders a request; the prompt, or what went wrong, is in `out`. */
 static enum status render(const struct chat_template *chat, const char *text, bool openai,
@@ -342,8 +342,7 @@ static void test_what_openai_clients_send(void **state)
     chat_template_close(chat);
 }
 
-/* ------------------------------------------------------------------------------------- special
- * tokens */
+/* --- special tokens --- */
 
 static struct tokenizer *golden(const char *name)
 {

@@ -227,7 +227,7 @@ static void test_a_lease_more_than_there_may_be(void **state)
     sem_destroy(&ready);
 }
 
-/* ---------------------------------------------------------------- where an answer is */
+/* --- where an answer is --- */
 
 static uint32_t id_of(const struct constraint_host *host, const char *text)
 {
@@ -489,7 +489,7 @@ static void test_answers_from_elsewhere_are_caught_up_with(void **state)
     constraint_host_destroy(host);
 }
 
-/* ---------------------------------------------------------------- in the step loop */
+/* --- in the step loop --- */
 
 enum { SEQUENCES = 3 };
 

@@ -30,8 +30,7 @@ static struct prefix_hash weak_hash(struct prefix_hash parent, const uint32_t *t
     return (struct prefix_hash){.low = hash.low % 8, .high = 0};
 }
 
-/* ---------------------------------------------------------------- the model: a list of prefixes,
- * always scanned */
+/* --- the model: a list of prefixes, always scanned --- */
 
 struct naive_entry {
     bool stored;
@@ -159,7 +158,7 @@ static uint32_t naive_count(const struct world *w, bool only_idle)
     return count;
 }
 
-/* ---------------------------------------------------------------- operations, in both */
+/* --- operations, in both --- */
 
 static void evict_in_both(struct world *w, uint32_t count)
 {
@@ -291,7 +290,7 @@ static void finish(struct world *w, struct sequence *s)
     s->live = false;
 }
 
-/* ---------------------------------------------------------------- the reader of events */
+/* --- the reader of events --- */
 
 static void apply(struct world *w, const struct prefix_event *event)
 {
@@ -332,7 +331,7 @@ static void read_all_events(struct world *w)
     }
 }
 
-/* ---------------------------------------------------------------- random lives */
+/* --- random lives --- */
 
 static void check(const struct world *w)
 {

@@ -142,7 +142,7 @@ static void test_long_names_are_cut(void **state)
     assert_string_equal(trace.model, "");
 }
 
-/* ------------------------------------------------------------------------------------ the ring */
+/* --- the ring --- */
 
 static void test_the_ring_keeps_the_newest(void **state)
 {
@@ -214,7 +214,7 @@ static void test_a_ring_of_nothing(void **state)
     trace_ring_destroy(ring);
 }
 
-/* --------------------------------------------------------------------------------------- JSON */
+/* --- JSON --- */
 
 static struct json *parsed(const struct str *text)
 {
@@ -278,7 +278,7 @@ static void test_json_of_one_that_waits(void **state)
     str_deinit(&text);
 }
 
-/* ------------------------------------------------------------------------------- the access log */
+/* --- the access log --- */
 
 static void test_a_line(void **state)
 {
@@ -348,7 +348,7 @@ static void test_a_line_that_is_too_long(void **state)
     str_deinit(&line);
 }
 
-/* ------------------------------------------------------------------------------ the last minute */
+/* --- the last minute --- */
 
 static void test_the_last_minute(void **state)
 {

@@ -45,7 +45,7 @@ static enum status render_in(struct arena *arena, const char *source, const char
     return status;
 }
 
-/* ------------------------------------------------------------------------------------- refusals */
+/* --- refusals --- */
 
 static void test_what_is_refused_is_named_with_its_line(void **state)
 {
@@ -115,7 +115,7 @@ static void test_what_is_refused_is_named_with_its_line(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------- limits */
+/* --- limits --- */
 
 /* `open` so many times, `middle`, `close` as often: compiled up to `limit`, refused beyond. */
 static void check_nesting(const char *open, const char *middle, const char *close, int limit)
@@ -254,7 +254,7 @@ static void test_messages_are_bounded_and_have_their_line(void **state)
     arena_deinit(&arena);
 }
 
-/* ------------------------------------------------------------------------------------- marks */
+/* --- marks --- */
 
 /* The output, with what came from the request in < >. */
 static void shown(struct value text, struct str *out)

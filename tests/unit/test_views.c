@@ -148,7 +148,7 @@ static void test_more_lines_than_a_timeline_has(void **state)
     free(view);
 }
 
-/* ---------------------------------------------------------------------------------------- top */
+/* --- top --- */
 
 static void set_worker(struct top_look *look, size_t index, const char *name, int64_t tokens)
 {
@@ -285,7 +285,7 @@ static void test_status_with_figures(void **state)
     free(status);
 }
 
-/* ----------------------------------------------------------------------------------- terminal */
+/* --- terminal --- */
 
 static void test_words_for_a_terminal(void **state)
 {

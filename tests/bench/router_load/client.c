@@ -152,7 +152,7 @@ static bool open_one(struct client *client)
     return true;
 }
 
-/* The server closed it: what was asked, if anything was, is lost, and the connection made anew. */
+/* The server closed the connection: an open request is lost, and the connection is made again. */
 static void reopen(struct client *client, struct connection *connection)
 {
     client->result->failures += connection->busy;

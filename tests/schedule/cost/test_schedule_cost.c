@@ -82,7 +82,7 @@ static struct schedule_bench_result run(const struct mode *mode, enum policy_kin
     return result;
 }
 
-/* Else its cost says nothing about preemption. */
+/* Otherwise its cost shows nothing about preemption. */
 static void check_preempted(const struct mode *mode, const struct schedule_bench_result *result,
                             uint32_t sequences)
 {

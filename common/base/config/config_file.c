@@ -19,9 +19,8 @@ struct listener {
     const char *path, *bytes, *end;
     struct str *mistakes;
     size_t lines_told;
-    char what[256],
-        /* the mistake that ended the loading, and its setting; "": none */
-        name[64];
+    /* The mistake that ended the loading, and its setting; "": none. */
+    char what[256], name[64];
     unsigned line; /* line where the mistake is, or begins; 0: unknown */
 };
 

@@ -37,7 +37,7 @@ struct seen {
     char source_address[128], source_name[64], request_name[160];
     uint64_t seed;
     uint32_t max_tokens, priority;
-    bool logprobs, prompt_logprobs, logits_hash; /* asked for */
+    bool logprobs, prompt_logprobs, logits_hash; /* requested outputs */
     uint32_t scores_from, choice;
 };
 

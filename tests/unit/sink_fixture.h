@@ -164,7 +164,7 @@ static inline void subscribe_one(struct fixture *f)
     expect(f, "");
 }
 
-/* All is read; the checksums are asked for. */
+/* Ends the read; the sink asks for the checksums. */
 static inline void read_one(struct fixture *f)
 {
     subscribe_one(f);

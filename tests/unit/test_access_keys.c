@@ -1,5 +1,5 @@
-/* access_keys: what a file of keys says, and that whatever it doesn't say right is refused with its
- * line and without what stands there. */
+/* access_keys: the content of a file of keys. A wrong line is refused with its number and without
+ * its text. */
 #include "router/ops/access_keys.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* access_log: lines reach the file, also after it was moved away, and what can't be written is
- * counted. */
+/* access_log: lines reach the file, also after it was moved away, and lines that can't be written
+ * are counted. */
 #include "router/ops/access_log.h"
 
 #include "common/base/clock.h"
@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-#define WAIT_MS 20000 /* for what must come */
+#define WAIT_MS 20000 /* for lines that must come */
 
 static struct metrics *metrics;
 static struct counter *lost;
@@ -115,7 +115,7 @@ static bool has_more(int reader)
     return poll(&ready, 1, 0) == 1;
 }
 
-/* So many lines come, each of them whole and of this request, and no more. */
+/* Expects exactly so many lines, each complete and of this request. */
 static void expect_lines(int reader, const char *name, size_t count)
 {
     char text[8192], *line;

@@ -1,4 +1,4 @@
-/* advertise: the address that a worker registers, of what it listens on and what it was told. */
+/* advertise: the address that a worker registers, from its listener and its settings. */
 #include "common/net/membership/advertise.h"
 
 #include <setjmp.h>

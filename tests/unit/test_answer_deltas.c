@@ -31,7 +31,7 @@ static int close_tokenizer(void **state)
     return 0;
 }
 
-/* An answer, with what has left of it so far. */
+/* An answer, with the deltas sent so far. */
 struct answer {
     struct answer_deltas out;
     struct str text;

@@ -1,5 +1,5 @@
-/* api_key: what the file of keys may hold; `baton key new` and the router ask here, so that no line
- * that one writes is refused by the other. */
+/* api_key: the valid lines of a file of keys. `baton key new` and the router share these checks, so
+ * the router refuses no line that the command writes. */
 #include "common/base/domain/api_key.h"
 
 #include <setjmp.h>

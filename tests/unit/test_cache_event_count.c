@@ -1,5 +1,5 @@
-/* cache_event_count: what a worker says of its prefix cache is counted in order, and what no honest
- * worker says is refused. */
+/* cache_event_count: a worker's events of its prefix cache are counted in order, and impossible
+ * events are refused. */
 #include "router/planner/cache_event_count.h"
 
 #include <setjmp.h>

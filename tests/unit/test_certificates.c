@@ -1,5 +1,5 @@
 /* certificates: the files of a link are read whole and checked, and read again when they change;
- * what can't be used changes nothing. */
+ * files that can't be used change nothing. */
 #include "certificate_fixture.h"
 
 #include "common/base/clock.h"

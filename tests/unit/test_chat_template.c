@@ -1,4 +1,4 @@
-/* chat_template: where a model's template is found, what a request may ask for, and that no request
+/* chat_template: the place of a model's template, the options of a request, and that no request
  * makes a special token. */
 #include "common/language/chat/chat_request.h"
 #include "common/language/chat/chat_template.h"
@@ -67,7 +67,7 @@ static void check_refused(const char *jinja, const char *config, enum status sta
 
 /* --- requests --- */
 
-/* Renders a request; the prompt, or what went wrong, is in `out`. */
+/* Renders a request; `out` gets the prompt or the error. */
 static enum status render(const struct chat_template *chat, const char *text, bool openai,
                           struct chat_prompt *prompt, struct str *out)
 {
@@ -309,7 +309,7 @@ static void test_what_openai_clients_send(void **state)
     check(chat, calls, true, STATUS_OK, "{\"a\": [1, \"x\"]};\"not json\";");
     check(chat, calls, false, STATUS_OK, "\"{\\\"a\\\": [1, \\\"x\\\"]}\";\"not json\";");
     chat_template_close(chat);
-    /* Qwen3's template asks what is in it. */
+    /* Qwen3's template looks at its content. */
     chat =
         opened("{{ '</think>' in messages[0].content }} {{ messages[0].content | tojson }}", NULL);
     check(chat, calls, true, STATUS_OK, "False \"\"");

@@ -92,7 +92,8 @@ static void test_one_that_never_gets_ready(void **state)
     assert_int_equal(cluster_wait_ready(&cluster, clock_now_us() + 20000, &err), STATUS_TIMEOUT);
 }
 
-/* The worker gets ready when it was told of, with the last whole line of its log. */
+/* The worker gets ready after the report of its slow start, which has the last whole line of its
+ * log. */
 static void test_a_start_that_takes_long_is_told_of(void **state)
 {
     (void)state;
@@ -164,8 +165,7 @@ static void start_listener(const char *name, const char *script, bool must_keep)
     assert_int_equal(cluster_start(&cluster, &plan, NULL, &err), STATUS_OK);
 }
 
-/* Which life it is shows in what the child was told: $0 the address, the environment the
- * failpoints. */
+/* The child's arguments show its life: $0 has the address, the environment the failpoints. */
 #define LISTENER                                                                                   \
     "a=$0; m=$1; test $a != any || a=a:$$; test $m != any || m=m:$$; "                             \
     "echo '{\"address\": \"'$a'\", \"metrics\": \"'$m$BATON_FAILPOINTS'\"}' >&3; exec sleep 30"
@@ -198,7 +198,7 @@ static void test_what_died_is_back_at_its_address_without_failpoints(void **stat
     assert_int_equal(again->restarts, 1);
     assert_int_not_equal(again->pid, first.pid);
     assert_string_equal(again->address, first.address);
-    assert_string_equal(again->metrics, first.metrics); /* as told to it: nothing was appended */
+    assert_string_equal(again->metrics, first.metrics); /* its own argument: nothing was appended */
     assert_true(cluster_drain(&cluster, 20 * (uint64_t)SECOND_US));
 }
 
@@ -359,8 +359,8 @@ static void ask_again(int number)
 #define STUBBORN "n=0; trap 'n=$((n+1))' TERM; " READY "while test $n -lt 2; do sleep 0.01; done"
 #define DEAF     "trap '' TERM; " READY "exec sleep 30"
 
-/* The second signal to stop: passed on, and what ends by that ends in order. `deaf`: one of the two
- * doesn't. */
+/* Sends the second signal to stop. It is passed on, and processes that end by it end in order.
+ * `deaf`: one of the two doesn't end. */
 static void ask_twice(const char *router, const char *worker, bool deaf)
 {
     struct error err;
@@ -374,7 +374,7 @@ static void ask_twice(const char *router, const char *worker, bool deaf)
     setitimer(ITIMER_REAL, &(struct itimerval){.it_value = soon}, NULL);
     assert_int_equal(cluster_drain(&cluster, 60 * (uint64_t)SECOND_US), !deaf);
     assert_int_equal(cluster.forced, deaf);
-    assert_int_equal(cluster_down(&cluster), 0); /* it was told */
+    assert_int_equal(cluster_down(&cluster), 0); /* it got the signal */
 }
 
 static void test_a_second_signal_is_passed_on(void **state)
@@ -385,7 +385,7 @@ static void test_a_second_signal_is_passed_on(void **state)
     assert_int_equal(WTERMSIG(cluster.processes[1].wait_status), SIGTERM);
 }
 
-/* Workers that had not been told anything yet when it came, and would drain at the first. */
+/* Workers that had got no signal before, and would drain at the first one. */
 static void test_a_second_signal_is_passed_on_to_the_workers(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* cluster_file and cluster_status: what `baton up` and the router write is what the other commands
- * read. */
+/* cluster_file and cluster_status: the other commands read the same values that `baton up` and the
+ * router write. */
 #include "common/cli/cluster_file.h"
 #include "common/cli/cluster_status.h"
 
@@ -318,7 +318,7 @@ static void test_status_of_two_models(void **state)
                              STATUS_OK);
 }
 
-/* As many models and refused workers as a router tells of, and one more. */
+/* As many models and refused workers as a router reports, and one more. */
 static void test_status_of_many_models(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* config: every source, their order, every kind of mistake, and that all mistakes are told at
+/* config: every source, their order, every kind of mistake, and that all mistakes are reported at
  * once. */
 #include "common/base/config/config.h"
 

@@ -1,5 +1,5 @@
-/* Constraints: which answers each keyword of a schema, each construct of an expression takes, and
- * what is refused, with which sentence. */
+/* Constraints: the answers that each keyword of a schema and each construct of an expression
+ * accepts, and the refused ones with their sentences. */
 #include "common/base/str.h"
 #include "common/language/constrain/automaton.h"
 #include "common/language/constrain/compiling.h"
@@ -543,7 +543,7 @@ static void test_alternatives_open_at_once(void **state)
                 "too many alternatives open at once");
 }
 
-/* Each property is looked for among those before it. */
+/* Each property is compared with those before it. */
 static void test_steps_are_limited(void **state)
 {
     (void)state;
@@ -613,7 +613,7 @@ static void test_what_is_longer_than_limits_allow_is_shortened(void **state)
     constraint_destroy(constraint);
 }
 
-/* An answer can't open what it couldn't close any more. */
+/* An answer can't open a value that it could not close any more. */
 static void test_depth(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* constraint_checks: each constraint is compiled once, whatever comes of it and however many ask;
- * what waits is bounded, and turns go round the owners. */
+/* constraint_checks: each constraint is compiled once, whatever the result and the number of
+ * requests. Waiting ones are bounded, and turns go round the owners. */
 #include "common/language/constrain/constraint.h"
 
 #include <setjmp.h>
@@ -35,7 +35,7 @@ static enum constraint_verdict ask(struct constraint_checks *checks, const char 
     return verdict;
 }
 
-/* Asked for, and waited for where it isn't known. */
+/* Asks for the verdict, and waits if it isn't known yet. */
 static enum constraint_verdict settle(struct constraint_checks *checks, struct told *told,
                                       const char *text, struct error *err)
 {
@@ -78,7 +78,7 @@ static void test_each_is_compiled_once(void **state)
     end(&told);
 }
 
-/* The one asked for longest ago goes; refused ones don't drive out those that are fine. */
+/* The result that was requested longest ago is dropped; refused ones don't displace valid ones. */
 static void test_what_is_remembered_is_bounded(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ static void test_what_is_withdrawn_is_not_compiled(void **state)
     end(&told);
 }
 
-/* The sentence says what kind it is of. */
+/* The sentence names the kind of constraint. */
 static void test_each_kind_has_its_name(void **state)
 {
     (void)state;

@@ -443,7 +443,7 @@ static void test_an_answer_goes_while_its_set_is_worked_out(void **state)
         step_constraints_remove(steps.constraints, left->constraint);
         close_steps(&steps);
     }
-    /* All at once, and where one is asked for that is under way. */
+    /* All at once, and for an answer with a walk in progress. */
     struct steps steps;
     struct sequence sequences[COUNT], *list[COUNT];
     open_steps(&steps, host, COUNT);
@@ -456,8 +456,8 @@ static void test_an_answer_goes_while_its_set_is_worked_out(void **state)
     constraint_host_destroy(host);
 }
 
-/* Tokens that came from elsewhere are taken a few a step, in turns; nothing else of that answer is
- * done before. */
+/* Tokens from another worker are taken a few a step, in turns. The answer does nothing else
+ * before. */
 static void test_answers_from_elsewhere_are_caught_up_with(void **state)
 {
     (void)state;
@@ -657,8 +657,8 @@ static void test_a_loop_that_stops_gives_all_back(void **state)
     }
 }
 
-/* Nothing is left to draw for one of them: that is said as what it is, and the others of the step
- * have their tokens. */
+/* If one answer has no token left to draw, its error says so, and the others of the step get their
+ * tokens. */
 static void test_a_constraint_whose_tokens_are_all_banned(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Masks of tokens: equal to asking the automaton about each token, whatever the vocabulary, the
- * state and what was kept; and the cache of constraints. */
+/* Masks of tokens equal the automaton's verdict on each token, whatever the vocabulary, the state
+ * and the kept sets. Also tests the cache of constraints. */
 #include "common/base/rng.h"
 #include "common/language/constrain/constraint_cache.h"
 #include "common/worker/step_constraints.h"
@@ -18,8 +18,7 @@
 #define MAX_TOKENS 600
 #define END_ID     3
 
-/* A vocabulary of our own: each token by its bytes, and by those that it has at the start of an
- * answer. */
+/* A small vocabulary: each token has its bytes, and its bytes at the start of an answer. */
 struct words {
     char bytes[MAX_TOKENS][260];
     size_t lengths[MAX_TOKENS];
@@ -325,7 +324,7 @@ static uint64_t walk_in_turns(struct constraint_walk *walk, uint32_t *bits, uint
     return taken;
 }
 
-/* Over a vocabulary as large as models have: what one set may take, and that a budget is kept
+/* Over a vocabulary of a real model's size: the cost of one set is bounded, and a budget is kept
  * wherever it breaks a walk off. */
 static void test_nodes_are_bounded(void **state)
 {

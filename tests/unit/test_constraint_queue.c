@@ -20,7 +20,7 @@ static struct constraint_source *source_of(const char *text)
     return source;
 }
 
-/* All of them have the same hash: equal texts are what counts. */
+/* All have the same hash, so only equal texts count. */
 static enum status ask(struct constraint_queue *queue, const char *text, uint64_t owner)
 {
     struct constraint_source *source = source_of(text);
@@ -50,8 +50,8 @@ static void expect(struct constraint_queue *queue, const char *text)
     free(source);
 }
 
-/* Owner 1 has queued many, and last of all what owner 2 asks for: that is next but one, and owner 1
- * gains nothing by it. */
+/* Owner 1 has queued many constraints, and the last one is the one that owner 2 asks for. It is
+ * next but one, and owner 1 gains nothing by it. */
 static void test_an_equal_one_comes_in_the_first_turn(void **state)
 {
     (void)state;
@@ -113,7 +113,7 @@ static void test_an_owner_has_so_many_places(void **state)
     assert_int_equal(ask(&queue, "another", 1), STATUS_LIMIT);
     withdraw(&queue, "n1", 1);
     assert_int_equal(ask(&queue, "another", 1), STATUS_OK);
-    /* Without room for one more, what is there is shared. */
+    /* Without room for one more, a waiting one is shared. */
     assert_int_equal(constraint_queue_ask(&queue, another, 7, 3, false), STATUS_OK);
     withdraw(&queue, "another", 1);
     withdraw(&queue, "another", 2);
@@ -121,7 +121,7 @@ static void test_an_owner_has_so_many_places(void **state)
     assert_int_equal(constraint_queue_ask(&queue, another, 7, 3, false), STATUS_LIMIT);
     assert_int_equal(queue.count, CONSTRAINT_WAITING_EACH - 1);
     free(another);
-    constraint_queue_deinit(&queue); /* with what waits */
+    constraint_queue_deinit(&queue); /* while constraints wait */
 }
 
 int main(void)

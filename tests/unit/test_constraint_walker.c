@@ -117,8 +117,8 @@ static void test_walks_take_turns_of_so_many_nodes(void **state)
     assert_false(script.unequal);
 }
 
-/* However much of it is left, and though nothing else is queued: the walker had the lock again at
- * once. */
+/* This holds however much of the walk is left, and although nothing else is queued: the walker took
+ * the lock again at once. */
 static void test_a_walk_taken_back_has_no_turn_more(void **state)
 {
     (void)state;
@@ -151,7 +151,8 @@ static void test_a_walk_taken_back_may_be_whole(void **state)
     start(walker, &other);
     sem_wait(&script.through);
     sem_wait(&script.through);
-    assert_true(constraint_walker_take_back(walker, &other)); /* and before it was asked for */
+    /* even before the walker reports it */
+    assert_true(constraint_walker_take_back(walker, &other));
     assert_null(constraint_walker_take(walker));
     close_walker(walker);
     assert_string_equal(script.turns, "ab");

@@ -1,4 +1,4 @@
-/* cost_model: what steps and swaps will cost, and how far a measurement can move that. */
+/* cost_model: the predicted cost of steps and swaps, and the effect of one measurement. */
 #include "common/base/domain/cost_model.h"
 
 #include <math.h>
@@ -135,8 +135,9 @@ static void test_a_core_may_be_far_from_the_estimate(void **state)
     assert_true(learned_us > 1700 && learned_us < 1780);
 }
 
-/* Beside four answers, as many rows as fit 0.2 s, 16 at least: how many such steps until those take
- * what they are to, give or take a half? `answers` steps without prompts come before each. */
+/* Runs steps with four answers and as many rows as fit 0.2 s, 16 at least. Returns the number of
+ * steps until they take 0.2 s, give or take a half. `answers` steps without prompts come before
+ * each. */
 static int steps_to_learn(struct cost_model model, double row_us, double step_us, double decode_us,
                           int answers)
 {

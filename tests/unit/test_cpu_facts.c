@@ -1,4 +1,4 @@
-/* cpu_facts: the name of a CPU, in what Linux tells of it. */
+/* cpu_facts: the name of a CPU in Linux's description. */
 #include "common/cli/bench.h"
 
 #include <setjmp.h>

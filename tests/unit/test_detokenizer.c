@@ -1,4 +1,4 @@
-/* detokenizer: whole characters only, U+FFFD for what never becomes one, streams equal to the
+/* detokenizer: whole characters only, U+FFFD for bytes that never become one, streams equal to the
  * whole. */
 #include "common/base/rng.h"
 #include "common/language/text/detokenizer.h"

@@ -1,5 +1,5 @@
-/* Admission: places in all, each model's reserve, and the door, where calls are that are about to
- * be told that there is no place. */
+/* Admission: places in all, each model's reserve, and the door, with calls that wait for their
+ * refusal. */
 #include "tests/unit/dispatch_fixture.h"
 
 #include "common/base/rng.h"
@@ -85,8 +85,8 @@ static void test_reserves_hold_in_any_order(void **state)
     assert_true(refused > 100 && beyond_refused > 100);
 }
 
-/* Calls with several choices of one model, as many as may be: the other model's places stay, and
- * what was let in is known. */
+/* As many calls with several choices of one model as possible: the other model's places stay, and
+ * the admitted count is right. */
 static void test_choices_have_a_place_each(void **state)
 {
     (void)state;

@@ -1,12 +1,12 @@
-/* Before a client is told the end of its call all that others may see of that is settled: places,
- * the count, the gauges, other choices. */
+/* Before a client gets the status of its call, everything visible to others is settled: places, the
+ * count, the gauges, other choices. */
 #include "tests/unit/dispatch_fixture.h"
 
 /* The state that a client finds when it gets its status. */
 struct looker {
     struct asker asker; /* first: the handle */
     struct world *world;
-    uint32_t ended; /* calls that must be counted by then, as what it is told */
+    uint32_t ended; /* calls that must be counted by then, with its own status */
 };
 
 static uint64_t counted(const struct world *world, enum reason reason)
@@ -78,7 +78,7 @@ static void expect_told(const struct looker *looker, enum reason reason)
     assert_int_equal(looker->asker.reason, reason);
 }
 
-/* Its one choice goes well; it is told in the next turn. */
+/* Its one choice succeeds; the next turn reports it. */
 static void answer(struct world *world, size_t call)
 {
     struct request *request = &world->calls[call]->choices[0];
@@ -114,7 +114,8 @@ static void test_of_one_that_is_refused(void **state)
     teardown(&world);
 }
 
-/* One is refused, which its client is told of all: those before it end with it. */
+/* One request is refused, and the client gets this status for all of them: those before it end with
+ * it. */
 static void test_of_those_that_are_told_together(void **state)
 {
     (void)state;
@@ -145,7 +146,7 @@ static void setup_two(struct world *world, struct looker *looker)
     assert_int_equal(world->dispatch->places[0], 2);
 }
 
-/* It is counted with the one that ends last, and as what the client is told. */
+/* It is counted together with the last one, with the client's status. */
 static void test_of_one_that_a_sibling_settles(void **state)
 {
     (void)state;
@@ -168,7 +169,7 @@ static void test_of_one_that_a_sibling_settles(void **state)
     }
 }
 
-/* Its client was told nothing yet. */
+/* Its client got no status yet. */
 static void test_of_one_that_left_before_its_sibling_was_told(void **state)
 {
     (void)state;
@@ -185,8 +186,8 @@ static void test_of_one_that_left_before_its_sibling_was_told(void **state)
     teardown(&world);
 }
 
-/* A client that bounds what is unread itself: its calls are closed when they are told, and what its
- * door reports later changes nothing. */
+/* A client that bounds unread bytes itself: its calls are closed when their status is sent, and
+ * later reports of its door change nothing. */
 static void test_of_calls_that_close_when_told(void **state)
 {
     (void)state;

@@ -140,7 +140,7 @@ static void test_nobody_helps_when_they_had_it(void **state)
     teardown(&world);
 }
 
-/* Nothing overtakes what is the thread's. */
+/* Nothing overtakes a message for the dispatch thread. */
 static void test_what_is_the_threads_waits_for_it(void **state)
 {
     (void)state;
@@ -208,9 +208,9 @@ static void wait_until(const atomic_bool *told)
         sched_yield();
 }
 
-/* Each post begins with the others', a little before or behind them, and none comes by to find what
- * is left lying. In a millisecond of its own it meets a helper's turn, otherwise mostly the
- * thread's. */
+/* Each post begins together with the others, a little before or after them, and no later post finds
+ * messages that were left behind. Alone in its millisecond it meets a helper's turn, otherwise
+ * mostly the thread's. */
 static void wait_for_others(struct poster *poster)
 {
     bool own = ++poster->posts <= ROUNDS;

@@ -1,4 +1,4 @@
-/* engine: what it says of itself, and what can't be opened; on the shipped model, f32. */
+/* engine: its description of itself, and models that can't be opened; on the shipped model, f32. */
 #include "tests/unit/engine_fixture.h"
 
 #include "common/engine/model/llama.h"
@@ -26,7 +26,7 @@ static void test_facts(void **state)
     assert_non_null(engine_pool_address(engine));
 }
 
-/* Twice the rows of a pass take only what every row has: the stream and its norm. */
+/* Twice the rows of a pass take only the memory of each row: the stream and its norm. */
 static void test_feed_forward_layers_have_room_for_the_rows_of_a_pass(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void test_configurations_that_are_refused(void **state)
     }
 }
 
-/* Before any of it is taken: a pool of terabytes, activations of so many rows, a table of
+/* Refused before any memory is taken: a pool of terabytes, activations of too many rows, a table of
  * logits. */
 static void test_what_no_machine_holds_is_refused(void **state)
 {

@@ -1,5 +1,5 @@
-/* engine: what a step refuses, what it counts, and that chunks, blocks and neighbours leave no
- * trace; on the shipped model, f32. */
+/* engine: the refusals and counts of a step, and that chunks, blocks and neighbours don't affect
+ * the result; on the shipped model, f32. */
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/engine/model/logits.h"

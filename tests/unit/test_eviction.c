@@ -1,5 +1,4 @@
-/* eviction: both policies against a scan over everything that is offered, and what each of them is
- * for. */
+/* eviction: both policies against a scan over all offered blocks, and the purpose of each. */
 #include "common/base/rng.h"
 #include "common/engine/sched/eviction.h"
 
@@ -122,7 +121,7 @@ static void test_dear_and_often_asked_for_stays_longer(void **state)
     eviction_destroy(eviction);
 }
 
-/* Without ageing the block that was asked for a thousand times would stay for ever. */
+/* Without ageing, a block that was requested a thousand times would stay for ever. */
 static void test_what_was_popular_once_goes_in_the_end(void **state)
 {
     (void)state;

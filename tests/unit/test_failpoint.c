@@ -1,4 +1,4 @@
-/* failpoint: what is armed, what is refused, what is recorded; a file that changes while the
+/* failpoint: armed points, refused specifications, recorded hits, and a file that changes while the
  * program runs. */
 #include "common/base/failpoint.h"
 
@@ -109,8 +109,7 @@ static void test_only_hits_about_the_subject_count(void **state)
     expect_log("decode.taken log 2 decode-0\n");
 }
 
-/* A request id is whatever its client took: what separates the other parts is nothing special in
- * it. */
+/* The client chooses a request id: the separators of the other parts have no meaning in it. */
 static void test_a_subject_is_any_text(void **state)
 {
     (void)state;
@@ -200,7 +199,7 @@ static void test_a_file_is_read_again_when_it_changes(void **state)
     write_spec("decode.flip=fail@1\ndecode.reading=log");
     assert_true(FAILPOINT_FAILS("decode.flip"));
     FAILPOINT("decode.reading");
-    write_spec("decode.flop=fail"); /* nothing is armed by what can't be used */
+    write_spec("decode.flop=fail"); /* an invalid specification arms nothing */
     assert_false(FAILPOINT_FAILS("decode.flip"));
     expect_log("decode.flip fail 2 decode-0\ndecode.flip fail 1 decode-0\n"
                "decode.reading log 1 decode-0\n");
@@ -239,7 +238,7 @@ static void test_what_is_armed_is_told(void **state)
     int kept = dup(STDERR_FILENO), fd = open(path, O_RDWR | O_CREAT | O_APPEND, 0600);
     assert_true(kept >= 0 && fd >= 0);
     dup2(fd, STDERR_FILENO);
-    arm("prefill-0:prefill.taken=kill"); /* another process's: nothing to tell */
+    arm("prefill-0:prefill.taken=kill"); /* for another process: nothing to report */
     arm("decode-0:decode.taken=kill@3");
     dup2(kept, STDERR_FILENO);
     assert_true(pread(fd, text, sizeof text - 1, 0) > 0);

@@ -1,5 +1,5 @@
-/* failpoint as release builds have it: what is in the environment keeps a program from starting,
- * unless that is meant. */
+/* failpoint in release builds: a specification in the environment keeps a program from starting,
+ * unless failpoints are allowed explicitly. */
 #ifndef BATON_RELEASE
 #define BATON_RELEASE
 #endif

@@ -1,4 +1,4 @@
-/* A file as a whole, up to its limit; what can't be read says which file and why. */
+/* Reads a file as a whole, up to its limit. An error names the file and the reason. */
 #include "common/base/file_read.h"
 
 #include <fcntl.h>

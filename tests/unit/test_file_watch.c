@@ -1,5 +1,5 @@
-/* file_watch: what is told of files that are replaced, written, removed and swapped behind a link,
- * and what isn't. */
+/* file_watch: which changes are reported when files are replaced, written, removed and swapped
+ * behind a link. */
 #include "common/base/file_watch.h"
 
 #include <fcntl.h>
@@ -33,7 +33,7 @@ static void put(const char *name, const char *text)
     fclose(file);
 }
 
-/* Looks until nothing is fresh any more, so that what follows is told for its own sake. */
+/* Looks until nothing is fresh any more, so that later reports are about later changes. */
 static void settle(struct file_watch *watch)
 {
     for (bool fresh = true; fresh;) {
@@ -120,8 +120,8 @@ static void test_a_folder_swapped_behind_a_link_is_seen(void **state)
     assert_true(file_watch_changed(watch, 1));
 }
 
-/* Two writes within one tick of the file system's clock look alike: what was told while it was
- * fresh is told again. */
+/* Two writes within one tick of the file system's clock look alike: a change that was reported
+ * while it was fresh is reported again. */
 static void test_a_fresh_file_is_told_again(void **state)
 {
     struct file_watch *watch = *state;

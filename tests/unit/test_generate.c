@@ -1,5 +1,4 @@
-/* generate: from flags to the request a server sees, and from a server's messages to what is
- * told. */
+/* generate: from flags to the server's request, and from the server's messages to the output. */
 #include "common/base/str.h"
 #include "common/cli/generate.h"
 #include "proto/proto_unpack.h"
@@ -162,7 +161,7 @@ static void send_delta(struct rpc_call *call, uint32_t first, const char *text, 
 static sem_t flood_ended;
 
 /* Answers by the prompt: "ok" a whole answer, "gap" a wrong index, "fail" an error, "flood" token
- * after token, else nothing ever. */
+ * after token, any other prompt nothing at all. */
 static void on_message(struct rpc_call *call, struct rpc_bytes bytes)
 {
     Baton__V1__GenerateRequest *request =
@@ -371,7 +370,8 @@ static void test_cancel_ends_the_call(void **state)
     generate_answer_deinit(&outcome.answer);
 }
 
-/* Nothing is taken until the call has ended: what came first is there, and the end says why. */
+/* Nothing is taken until the call has ended: the first tokens are there, and the end has the
+ * reason. */
 static void test_an_answer_that_is_not_taken(void **state)
 {
     (void)state;
@@ -401,7 +401,7 @@ static void test_an_answer_that_is_not_taken(void **state)
     arena_deinit(&got.arena);
 }
 
-/* As much as a server takes by default, and what stands around it in a message. */
+/* The longest text that a server takes by default, in its message. */
 static void test_the_longest_text_is_sent(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The calls of baton.v1.Baton that are answered at once, and what is refused before a worker hears
- * of it. */
+/* The calls of baton.v1.Baton that are answered at once, and requests that are refused before any
+ * worker gets them. */
 #include "router_world.h"
 
 #include "common/base/log.h"

@@ -1,4 +1,4 @@
-/* http_body: bodies in both frames, cut anywhere, and what isn't one. */
+/* http_body: bodies in both framings, cut anywhere, and invalid ones. */
 #include "common/net/http/http_request.h"
 
 #include <setjmp.h>

@@ -48,8 +48,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* A server of OpenSSL's own, which shows what ours would refuse to show. It takes one
- * connection. */
+/* A server directly on OpenSSL, which shows certificates that ours would refuse to show. It takes
+ * one connection. */
 struct peer {
     const struct folder *shows; /* NULL: it speaks no TLS */
     const struct folder *asks;  /* for a certificate of this CA; NULL: for none */
@@ -271,7 +271,7 @@ static void test_tls_and_none(void **state)
     str_deinit(&body);
 }
 
-/* Cut, and told: the end of an answer that isn't counted must have been said. */
+/* An answer without a length must end with a close_notify; a cut is an error. */
 static void test_answers_that_end(void **state)
 {
     const struct world *world = *state;

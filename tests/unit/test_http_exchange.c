@@ -294,7 +294,7 @@ static void test_a_client_that_goes_is_noticed(void **state)
 static void test_a_client_that_goes_behind_unread_requests_is_noticed(void **state)
 {
     (void)state;
-    static char much[60000]; /* fits into the socket: what doesn't holds the end back, too */
+    static char much[60000]; /* fits into the socket: unsent bytes would delay the end, too */
     int fd = connected(address);
     memset(much, 'x', sizeof much);
     say(fd, ASK);
@@ -362,7 +362,7 @@ static void test_a_slow_reader_reaches_its_limit(void **state)
     struct http_figures figures;
     http_server_figures(server, &figures);
     assert_true(figures.unsent_bytes <= LIMIT + 32);
-    /* It reads again: there is room again, and nothing of what was taken is lost. */
+    /* It reads again: there is room again, and none of the accepted bytes is lost. */
     struct str all;
     str_init(&all, 200u << 20);
     while (http_exchange_unsent(exchange) > LIMIT / 2)

@@ -1,4 +1,4 @@
-/* http_scan, http_head, http_target, http_route: what a head is, and what isn't one. */
+/* http_scan, http_head, http_target, http_route: valid and invalid heads. */
 #include "common/net/http/http_request.h"
 #include "common/net/http/http_route.h"
 
@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-/* In pieces of `step` bytes. 0: it is a whole head, with nothing behind it; else the refusal's
- * status; -1: it isn't whole. */
+/* Reads pieces of `step` bytes. 0: a whole head with nothing after it; -1: the head isn't whole;
+ * otherwise the refusal's status. */
 static int read_in_steps(const char *bytes, size_t count, size_t step, char *copy,
                          struct http_head *head, struct http_refusal *why)
 {

@@ -13,8 +13,8 @@
 
 #include "hung_lookup.h"
 
-#define WAIT_US 20000000u /* for what must come */
-#define SOON_US 20000u    /* for what doesn't */
+#define WAIT_US 20000000u /* for events that must come */
+#define SOON_US 20000u    /* for events that must not come */
 
 /* Nothing listens at port 1. */
 static enum status call(const char *url, uint64_t timeout_us, struct error *err)

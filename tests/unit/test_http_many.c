@@ -1,5 +1,5 @@
-/* http_server with thousands of clients that say nothing, or little: what each costs, and whether
- * others are served. tests/bench/http_load does it with more. */
+/* http_server with thousands of silent or slow clients: the cost of each, and that others are
+ * served. tests/bench/http_load does it with more. */
 #include "common/base/descriptors.h"
 #include "tests/unit/http_fixture.h"
 

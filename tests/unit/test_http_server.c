@@ -136,7 +136,7 @@ static void expect(const char *answer, const char *part)
 #define CLOSE_ "Host: a\r\nConnection: close\r\n"
 #define BEHIND "GET /echo?smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
 
-/* Each ends its connection with one refusal, and what follows it is never taken for a request. */
+/* Each ends its connection with one refusal, and later bytes are never taken for a request. */
 static void test_what_could_smuggle_a_request_ends_the_connection(void **state)
 {
     (void)state;
@@ -397,7 +397,7 @@ static void test_bodies_of_all_are_limited(void **state)
     str_deinit(&heard);
 }
 
-/* The time from `begin_us` until the server has closed, and what it said. */
+/* Returns the time from `begin_us` until the server has closed, and its bytes. */
 static uint64_t until_closed(int fd, uint64_t begin_us, struct str *heard)
 {
     str_clear(heard);

@@ -1,4 +1,4 @@
-/* http_url: what a client may be told to call. */
+/* http_url: the URLs that a client may call. */
 #include "common/net/http/http_url.h"
 
 #include <setjmp.h>

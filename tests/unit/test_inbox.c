@@ -1,4 +1,4 @@
-/* inbox: bounded for everybody, but what room is reserved for always fits. */
+/* inbox: bounded for all senders, but a message with reserved room always fits. */
 #include "router/dispatch/inbox.h"
 
 #include <setjmp.h>

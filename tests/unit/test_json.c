@@ -175,7 +175,7 @@ static void test_getters_of_other_types(void **state)
     assert_true(b);
     assert_int_equal(json_get_bool(root, "s", &b, &err), STATUS_INVALID);
     assert_int_equal(json_get_bool(root, "n", &b, &err), STATUS_NOT_FOUND);
-    /* One that may be missing leaves what was there, and is of its type all the same. */
+    /* A missing optional member leaves the value unchanged; a present one must have its type. */
     assert_int_equal(json_get_optional_bool(root, "n", &b, &err), STATUS_OK);
     assert_int_equal(json_get_optional_bool(root, "none", &b, &err), STATUS_OK);
     assert_true(b);

@@ -1,5 +1,5 @@
-/* The frames of the tcp lane: what is written is read, whatever the pieces it comes in; what was
- * not written is refused at its first wrong byte, and for good. */
+/* The frames of the tcp lane: written frames are read back, in whatever pieces they come. Other
+ * bytes are refused at the first wrong byte, and for good. */
 #include "common/kv/transport/kv_frame.h"
 
 #include <setjmp.h>

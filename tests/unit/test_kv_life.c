@@ -224,7 +224,7 @@ static void test_an_owner_that_is_stopped_lives(void **state)
     owner_unmap(&owner);
 }
 
-/* Also with its memory gone, of which the thread still has the address in what it waits for. */
+/* Also after its memory is gone, while the thread still waits on its address. */
 static void test_what_is_unwatched_is_not_looked_at(void **state)
 {
     (void)state;
@@ -257,8 +257,8 @@ static void test_owners_that_lie(void **state)
     struct owner noisy = owner_start(), cut = owner_start(), honest = owner_start();
     struct reader reader = reader_start();
     watch(&reader, &noisy, 0, &noisy);
-    /* So many that one after the other would be there at once; each waits for PAUSE_MS, 10, before
-     * it can be woken again. */
+    /* Without the pause, all wakings would come at once. After each, the thread waits for PAUSE_MS,
+     * 10, before it can be woken again. */
     const long wakings = 2 * QUIET_MS / 10;
     uint64_t start_us = clock_now_us(), took_us = 0;
     for (long woken = 0; woken < wakings && took_us < PATIENCE_MS * 1000u;

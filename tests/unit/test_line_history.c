@@ -1,4 +1,4 @@
-/* line_history: what of typed lines is there at the next start, and what is not. */
+/* line_history: which typed lines are there at the next start. */
 #include "common/cli/line_editor.h"
 
 #include <dirent.h>
@@ -169,7 +169,7 @@ static void test_a_disk_that_is_full(void **state)
     close_it();
 }
 
-/* Neither writes into what the other, or one that was killed, writes. */
+/* No program writes into the file of another one, living or killed. */
 static void test_each_program_writes_a_file_of_its_own(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The door of an rpc server: connections are limited, and one that is refused is told at once. */
+/* The door of an rpc server: connections are limited, and a refused one is closed at once. */
 #include "rpc_service.h"
 
 #include "common/base/log.h"

@@ -1,4 +1,4 @@
-/* load_progress: how often a bar is drawn, what it says, and that nothing stays of it. */
+/* load_progress: how often a bar is drawn, its text, and that nothing of it stays. */
 #include "common/engine/model/load_progress.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* log: lines are bounded, and whatever becomes of standard error, logging neither waits nor ends
- * the process; what is lost is counted. */
+/* log: lines are bounded. Whatever happens to standard error, logging neither waits nor ends the
+ * process; lost lines are counted. */
 #include "common/base/log.h"
 
 #include "common/base/clock.h"
@@ -63,8 +63,8 @@ static void test_a_long_line_is_cut(void **state)
     close(fds[1]);
 }
 
-/* A reader that doesn't read: the pipe fills, the rest is lost and counted; when it reads again it
- * is told how much. */
+/* A reader that doesn't read: the pipe fills, the rest is lost and counted. When it reads again, a
+ * line reports the count. */
 static void test_a_pipe_that_nobody_reads(void **state)
 {
     (void)state;
@@ -144,7 +144,7 @@ static void test_a_journal_that_nobody_reads(void **state)
     close(fds[1]);
 }
 
-/* A file keeps what others write to it before and after. */
+/* A file keeps other processes' lines before and after. */
 static void test_a_file_is_shared(void **state)
 {
     (void)state;
@@ -195,7 +195,7 @@ static size_t count_lines(int fd, const char *what)
     return seen;
 }
 
-/* The many lines of one level of a place leave those of another level alone. */
+/* Many lines of one level of a place don't use up the budget of another level. */
 static void test_each_level_of_a_place_has_its_budget(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* log_echo: which lines of a log are repeated, behind which name, how many, and that what was left
- * out is told. */
+/* log_echo: which lines of a log are repeated, after which name, how many, and that missing ones
+ * are counted. */
 #include "common/cli/process.h"
 
 #include "common/base/log.h"
@@ -121,7 +121,7 @@ static void test_no_more_than_the_limit_and_the_rest_is_told(void **state)
     for (int i = 0; i < LOG_ECHO_LINES + 1; i++)
         logged("ts=1 level=warn msg=\"x\"\n");
     const char *text =
-        said(2 * LOG_ECHO_WINDOW_US + 1, true); /* told at once: nothing comes after it */
+        said(2 * LOG_ECHO_WINDOW_US + 1, true); /* reported at once: nothing comes after it */
     assert_int_equal(lines_of(text), LOG_ECHO_LINES + 1);
     assert_non_null(strstr(text, told));
 }
@@ -149,8 +149,7 @@ static void test_long_logs_are_read_piece_by_piece(void **state)
     assert_string_equal(said(1, false), "decode-0: ts=1 level=warn msg=\"behind them\"\n");
 }
 
-/* Zeros, a line that is none of ours, until `bytes` of the file are full with what is logged
- * then. */
+/* Writes zeros, a line that isn't ours, and then lines until the file has `bytes` bytes. */
 static void logged_up_to(off_t bytes, const char *text)
 {
     off_t begin = bytes - (off_t)strlen(text);
@@ -180,7 +179,7 @@ static void test_a_log_that_grows_too_fast_is_read_at_its_end(void **state)
     }
     off_t bytes = lseek(log_fd, 0, SEEK_CUR) + 7 + LOG_ECHO_BACKLOG_BYTES;
     logged_up_to(bytes, "\n");
-    assert_string_equal(said(3 * LOG_ECHO_WINDOW_US - 1, false), ""); /* it was told just now */
+    assert_string_equal(said(3 * LOG_ECHO_WINDOW_US - 1, false), ""); /* it was reported just now */
     snprintf(told, sizeof told, "decode-0: 7 bytes of %s were passed over", path);
     assert_non_null(strstr(said(3 * LOG_ECHO_WINDOW_US - 1, true), told));
 }

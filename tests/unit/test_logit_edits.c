@@ -1,4 +1,4 @@
-/* model/logit_edits: against plain counting, by the definitions; and what the sampler draws with
+/* model/logit_edits: against plain counting, by the definitions, and the sampler's draws with
  * them. */
 #include "common/engine/model/logits.h"
 
@@ -140,7 +140,7 @@ static void test_the_sampler_draws_what_is_left(void **state)
     sampler_deinit(&sampler);
 }
 
-/* Banning all is told, as by any other ban. */
+/* Banning all tokens is reported, as by any other ban. */
 static void test_biases_that_leave_nothing(void **state)
 {
     (void)state;

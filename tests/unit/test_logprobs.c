@@ -1,5 +1,5 @@
-/* model/logprobs: against libm, in order, floored, bits that must never change; and what is read of
- * a message. */
+/* model/logprobs: against libm, in order, floored, bits that must never change; and reading them
+ * from a message. */
 #include "common/base/rng.h"
 #include "common/base/str.h"
 #include "common/engine/model/fixed_math.h"

@@ -1,4 +1,4 @@
-/* model_list: what --model says, and every way to say it wrongly. */
+/* model_list: the forms of --model, and every way to write it wrongly. */
 #include "common/language/model_config/model_config.h"
 #include "common/language/model_config/model_list.h"
 

@@ -1,5 +1,5 @@
-/* Model folders from hostile or careless hands: every one is refused by a sentence that says where
- * and what, in bounded time and memory. Prints each case and the sentence it got:
+/* Model folders from hostile or careless hands: each is refused with a sentence that names the
+ * place and the error, in bounded time and memory. Prints each case and the sentence it got:
  * build/debug/tests/unit_engine test_model_malformed */
 #include "common/engine/engine.h"
 #include "tests/unit/model_malformed_cases.h"

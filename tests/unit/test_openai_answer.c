@@ -1,4 +1,4 @@
-/* openai_answer, _logprobs, _error, _models, _tokens: what goes out, byte for byte. */
+/* openai_answer, _logprobs, _error, _models, _tokens: the output, byte for byte. */
 #include "router/doors/openai/openai_answer.h"
 #include "router/doors/openai/openai_tokens.h"
 

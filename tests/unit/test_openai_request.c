@@ -1,5 +1,5 @@
-/* openai_request: bodies as clients send them, and what they become; the traps that other servers
- * fell into, one a row. */
+/* openai_request: clients' bodies and the messages that they become; the traps of other servers,
+ * one a row. */
 #include "common/language/chat/chat_request.h"
 #include "router/doors/openai/openai_chat.h"
 
@@ -498,7 +498,7 @@ static void test_sentences_name_the_bodys_fields(void **state)
     }
 }
 
-/* A number that isn't in its range is told one way, whether a message has room for it or not. */
+/* A number out of its range gets the same sentence, whether a message has room for it or not. */
 static void test_ranges(void **state)
 {
     (void)state;

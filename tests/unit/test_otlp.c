@@ -1,4 +1,4 @@
-/* otlp: a request's trace as spans, and what becomes of them where no collector takes them. */
+/* otlp: a request's trace as spans, and lost spans if no collector takes them. */
 #include "router/ops/otlp.h"
 
 #include "common/base/clock.h"
@@ -179,7 +179,7 @@ static void test_a_batch_fits(void **state)
     str_deinit(&text);
 }
 
-/* A listener that never answers, and takes what its buffers take. */
+/* Opens a listener that never answers; its buffers still take bytes. */
 static int listen_somewhere(char address[64])
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

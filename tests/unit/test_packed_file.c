@@ -1,5 +1,5 @@
-/* Files of packed weights: what comes back is what was written; whatever else lies there is refused
- * with its reason. */
+/* Files of packed weights: the read bytes are the written ones. Any other file is refused with its
+ * reason. */
 #include "common/base/clock.h"
 #include "common/engine/model/load_progress.h"
 #include "common/engine/model/weight_cache.h"

@@ -1,4 +1,4 @@
-/* prefix_trace: what test_prefix_bench.py can't reach with a file, a trace at its limits. */
+/* prefix_trace: a trace at its limits, which test_prefix_bench.py can't reach with a file. */
 #include "common/cli/prefix_trace.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* Logprobs of a prompt's tokens: those of the rows before them, computed one by one, bit by bit, in
- * whatever chunks, and where the prompt's beginning lies in the prefix cache. On a real engine,
+/* Logprobs of a prompt's tokens equal, bit by bit, those of the rows before them computed one by
+ * one, in whatever chunks, and with the prompt's beginning in the prefix cache. On a real engine,
  * through the step loop. */
 #include "common/engine/model/logits.h"
 #include "common/worker/step_loop.h"
@@ -25,7 +25,7 @@ enum {
 static struct engine *engine;
 static struct step_loop *loop;
 static uint32_t prompt[PROMPT];
-static struct token_logprobs expected[PROMPT], told[PROMPT]; /* by token; [0] isn't told */
+static struct token_logprobs expected[PROMPT], told[PROMPT]; /* by token; [0] has none */
 
 static int open_engine(void **state)
 {
@@ -186,7 +186,8 @@ static void test_what_is_cached_is_computed_where_it_is_asked_about(void **state
     assert_int_equal(seen.cached_tokens, 0);
     assert_int_equal(seen.next, PROMPT);
     check_told(1);
-    /* From 50 on: row 49 tells of it, so the 48 rows of three blocks may come from the cache. */
+    /* From 50 on: row 49 gives its logprobs, so the 48 rows of three blocks may come from the
+     * cache. */
     seen = run(PLAN_HAND_OFF, 50);
     assert_int_equal(seen.cached_tokens, 48);
     assert_int_equal(seen.next, PROMPT);

@@ -1,5 +1,5 @@
-/* quota: a minute's worth at once and no more than the rate for ever, what was not used goes back,
- * and waiting as long as was said is enough and no less is. */
+/* quota: a minute's worth at once, and then no more than the rate. Unused tokens are given back.
+ * Waiting for the reported time is enough, and a shorter wait isn't. */
 #include "router/ops/quota.h"
 
 #include "common/base/rng.h"

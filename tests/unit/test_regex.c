@@ -1,4 +1,4 @@
-/* regex: what is translated from Oniguruma, what is found, what is bounded; unicode: form C. */
+/* regex: the translation from Oniguruma, the matches, the bounds; unicode: form C. */
 #include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "common/base/utf8.h"

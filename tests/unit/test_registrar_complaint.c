@@ -1,4 +1,4 @@
-/* registrar_complaint: what is logged of registrations that fail, and when. */
+/* registrar_complaint: the log lines of failed registrations, and their times. */
 #include "common/net/membership/registrar.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* reload: a change is told once it has settled, whichever way files are changed, and nothing is
- * told of nothing. */
+/* reload: a change is reported once it has settled, in whatever way files are changed. Without a
+ * change nothing is reported. */
 #include "common/base/reload.h"
 
 #include "common/base/clock.h"
@@ -82,7 +82,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* One more change is told; when it is, nothing is left to be told. */
+/* Waits for one more report; after it, no report is left. */
 static void wait_told(struct world *world)
 {
     uint64_t end_us = clock_now_us() + 20000000;
@@ -116,7 +116,7 @@ static void test_a_file_that_is_written_replaced_or_linked_anew(void **state)
     wait_told(world);
 }
 
-/* The last state is told, however many came before it. */
+/* The last state is reported, however many came before it. */
 static void test_many_changes_at_once(void **state)
 {
     struct world *world = *state;

@@ -1,5 +1,5 @@
-/* request_constraint: what a request asks of its answer's shape becomes a bounded source, or a
- * sentence; and what was refused before is refused again. */
+/* request_constraint: the shape that a request asks for becomes a bounded source, or a sentence. A
+ * shape that was refused before is refused again. */
 #include "router/doors/request_constraint.h"
 
 #include "common/language/constrain/constraint.h"

@@ -214,7 +214,7 @@ static void test_decode_worker_dies_before_its_first_token(void **state)
     decoding(f);
     token(f, P1, 1, 1, FINISH_NONE);
     session_lost(f, D1);
-    expect(f, ">11 release a1; place_decode not d11"); /* only the old reader is told */
+    expect(f, ">11 release a1; place_decode not d11"); /* only the old reader gets a message */
     token(f, P1, 1, 2, FINISH_NONE);                   /* a token of the older attempt */
     expect(f, "");
     placed(f, P2, D2); /* there is a handle: prefill is not chosen again */
@@ -457,7 +457,7 @@ static void test_a_handle_that_nobody_can_read_is_computed_elsewhere(void **stat
     struct fixture *f = *state;
     decoding(f);
     request_life_on_no_reader(&f->life, &f->out);
-    expect(f, ""); /* it was not asked for a reader */
+    expect(f, ""); /* no reader was asked for */
     refused(f, D1, 1, true);
     expect(f, ">11 release a1; place_decode not d11");
     request_life_on_no_reader(&f->life, &f->out);
@@ -669,7 +669,7 @@ static void test_the_last_token_is_computed_again(void **state)
     expect(f, "deliver 3 id 103; >2 release a2; finish ok max_tokens (finished)");
 }
 
-/* A worker that goes on after its one token is told to stop. */
+/* A worker that goes on after its one token gets a release. */
 static void test_a_prompt_alone_on_a_decode_worker(void **state)
 {
     struct fixture *f = *state;
@@ -690,7 +690,7 @@ static void test_what_is_told_of_a_prompt_alone_is_not_computed_again(void **sta
     start_as(f, true);
     placed(f, P1, 0);
     opened(f, P1, 1);
-    session_lost(f, P1); /* before it is told */
+    session_lost(f, P1); /* before it gets the release */
     expect(f, ">1 release a1; place not p1");
     placed(f, P2, 0);
     request_life_on_told(&f->life);

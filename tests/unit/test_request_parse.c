@@ -340,7 +340,7 @@ static void test_no_answer_to_a_prompt(void **state)
     fixture_init(&f);
     f.sampling.max_tokens_presence_case = 6;
     f.sampling.max_tokens = 0;
-    assert_int_equal(parse(&f), REASON_INVALID_SAMPLING); /* nothing would be told */
+    assert_int_equal(parse(&f), REASON_INVALID_SAMPLING); /* the answer would be empty */
     assert_string_equal(f.err.text, "max_tokens must be between 1 and 1048576 (0: with echo, for "
                                     "the prompt alone), got 0");
     f.output.echo_presence_case = 7;

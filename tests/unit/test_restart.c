@@ -1,5 +1,4 @@
-/* restart: when a process that ended is started again; stop_signals: what counts as a wish to
- * stop. */
+/* restart: when an ended process is started again; stop_signals: which signals stop it. */
 #include "common/cli/process.h"
 
 #include "common/base/stop_signals.h"

@@ -1,4 +1,4 @@
-/* route_policy: least work, no mixed pairs, the cap of unconfirmed tokens, what to avoid. */
+/* route_policy: least work, no mixed pairs, the cap of unconfirmed tokens, workers to avoid. */
 #include "router/planner/route_policy.h"
 
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* Workers of one model and layout; a test changes what it is about. */
+/* Returns a worker of one model and layout; a test changes its own field. */
 static struct route_worker worker(enum worker_role role, uint64_t key)
 {
     return (struct route_worker){.key = key,
@@ -180,8 +180,8 @@ static void test_local_where_the_prefill_workers_that_fit_have_been_away(void **
     assert_choice(route_request(w, COUNT(w), &waited), ROUTE_FULL, 0, 0);
 }
 
-/* The last of those that fit counts for a decode worker, and of several decode workers the one that
- * has waited longest. */
+/* For a decode worker the last fitting prefill worker counts, and of several decode workers the one
+ * that has waited longest. */
 static void test_away_is_who_fits(void **state)
 {
     (void)state;
@@ -515,8 +515,8 @@ static void test_the_oldest_misfit_is_forgotten(void **state)
     assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 1, 2);
 }
 
-/* Only those that could take it give it room, and those of prefill workers that are away only where
- * no others are. */
+/* Only workers that could take it give it room. Prefill workers that are away count only if there
+ * are no others. */
 static void test_room(void **state)
 {
     (void)state;

@@ -156,7 +156,7 @@ static void test_a_gap_runs_the_prompt_again(void **state)
     cluster_stop(&c);
 }
 
-/* The one of two that was told first. */
+/* Returns the one of two that got a message first. */
 static struct fake *first_told(struct fake *a, struct fake *b)
 {
     struct pollfd fds[] = {{.fd = ring_fd(a->seen), .events = POLLIN},
@@ -286,7 +286,7 @@ static void test_a_restarted_worker_is_another_one(void **state)
     c.prefill.info.incarnation++; /* same name, same address */
     fake_register(&c.prefill);
     struct seen seen;
-    do { /* the old stream ends and a new one opens, in either order of being told */
+    do { /* the old stream ends and a new one opens; the reports come in either order */
         struct seen *next = ring_wait(c.prefill.seen, WORLD_LIMIT_US);
         assert_non_null(next);
         seen = *next;
@@ -559,8 +559,8 @@ static void test_the_only_decode_worker_dies(void **state)
     cluster_stop(&c);
 }
 
-/* The decode worker says that it drains, then ends without a word; what the router's log says of
- * that. `busy`: with a request running. */
+/* The decode worker reports that it drains, then ends silently. Returns the router's log about it.
+ * `busy`: with a request running. */
 static void draining_worker_dies(bool busy, char *text, size_t size)
 {
     struct cluster c;

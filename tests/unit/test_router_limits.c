@@ -1,5 +1,5 @@
-/* The router's limits and its door: deadlines, queues, what is refused, what the pages say, how it
- * ends. With fake workers and a real client in this process. */
+/* The router's limits and its door: deadlines, queues, refusals, the pages, and its end. With fake
+ * workers and a real client in this process. */
 #include "router_world.h"
 
 #include "common/base/clock.h"

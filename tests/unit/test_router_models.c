@@ -34,8 +34,8 @@ static void serve_pair(struct fake *prefill, struct fake *decode)
     fake_tokens(decode, &second, 1, 2, FINISH_MAX_TOKENS);
 }
 
-/* The weights are the same under both names, as far as hashes tell: even so a request stays with
- * the workers of its model. */
+/* Both names have weights with equal hashes. Even so a request stays with the workers of its
+ * model. */
 static void test_each_request_goes_to_the_workers_of_its_model(void **state)
 {
     (void)state;
@@ -91,8 +91,7 @@ static void test_a_request_must_name_one_of_several(void **state)
     world_stop(&world);
 }
 
-/* Neither those that wait for workers that don't exist, nor those that wait for room, hold up the
- * other model's. */
+/* Requests that wait for missing workers, or for room, don't delay the other model's. */
 static void test_no_queue_is_another_ones(void **state)
 {
     (void)state;
@@ -316,7 +315,7 @@ static void test_status_tells_models_and_who_was_refused(void **state)
                            "\"prefill_workers\": 0, \"decode_workers\": 0, \"queue\": 0, "
                            "\"running\": 0, "));
     assert_non_null(strstr(body.data, "{\"name\": \"decode-0\", \"model\": \"tested\", "));
-    assert_null(strstr(body.data, "stranger-00")); /* the newest are told */
+    assert_null(strstr(body.data, "stranger-00")); /* the newest are listed */
     assert_non_null(strstr(body.data, "{\"name\": \"stranger-16\", \"role\": \"decode\", "));
     assert_non_null(strstr(body.data,
                            "serves model unknown, for which this router has no folder: "
@@ -383,8 +382,8 @@ static void test_the_context_that_is_shown(void **state)
     free(workers);
 }
 
-/* Between the end of its membership and that of its session, too, a worker that was told to leave
- * isn't one that was lost. */
+/* Between the end of its membership and that of its session, too, a worker that leaves on request
+ * doesn't count as lost. */
 static void test_who_leaves_in_order_is_not_down(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The router with fake workers: what a client is told besides the answer: logprobs, its own prompt,
- * and the prompt's logprobs, which come before the answer whatever is lost on the way. */
+/* The router with fake workers: outputs besides the answer. These are logprobs, the prompt, and the
+ * prompt's logprobs, which come before the answer whatever is lost on the way. */
 #include "router_world.h"
 
 static void test_logprobs_of_both_sides(void **state)
@@ -18,7 +18,7 @@ static void test_logprobs_of_both_sides(void **state)
     cluster_stop(&c);
 }
 
-/* A worker that leaves out what was asked for is none of this version. */
+/* A worker that leaves out a requested output isn't of this version. */
 static void test_a_token_without_its_logprobs(void **state)
 {
     (void)state;

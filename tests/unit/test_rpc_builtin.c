@@ -1,4 +1,4 @@
-/* rpc: what every server answers by itself, health and reflection. */
+/* rpc: the services of every server, health and reflection. */
 #include "tests/unit/rpc_probe.h"
 
 #include "common/net/rpc/grpc/builtin.h"

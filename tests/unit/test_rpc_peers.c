@@ -143,7 +143,7 @@ static void test_a_second_server_on_the_port_fails(void **state)
 
 static const char *own_path;
 
-/* This program again, as a server that tells its address and lives until it is killed. */
+/* Runs this program again, as a server that prints its address and lives until it is killed. */
 static int serve(void)
 {
     struct rpc_runtime *runtime;

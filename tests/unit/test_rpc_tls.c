@@ -222,8 +222,8 @@ static void wait_version(const struct certificates *certificates, uint64_t versi
     }
 }
 
-/* Both sides change their CA and certificate while a stream runs: it goes on, and what is dialled
- * anew is met with the new ones. */
+/* Both sides change their CA and certificate while a stream runs: it goes on, and new connections
+ * use the new ones. */
 static void test_certificates_change_under_calls(void **state)
 {
     struct world *world = *state;

@@ -170,8 +170,8 @@ static void test_tensors_and_headers_over_the_limits(void **state)
     remove_files();
 }
 
-/* Every cut and many single wrong bytes of a sound file: refused, or what is handed out lies inside
- * the file (ASan looks). */
+/* Every cut and many single wrong bytes of a valid file: it is refused, or all returned tensors lie
+ * inside the file (ASan checks). */
 static void test_damaged_files_never_reach_outside(void **state)
 {
     (void)state;

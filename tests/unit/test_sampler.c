@@ -205,7 +205,7 @@ static void test_only_what_is_allowed_is_drawn(void **state)
     sampler_deinit(&sampler);
 }
 
-enum { LONG = 2600 }; /* more than two parts of what is looked at again */
+enum { LONG = 2600 }; /* longer than two parts of the second look */
 
 /* Rows of any length, as they are and by way of an edit that changes nothing: the first of the
  * greatest, wherever it is, and none if any is unsound, wherever. */

@@ -1,5 +1,5 @@
-/* scheduler: what steps and swaps are told to have taken decides, by the cost model and the policy,
- * what comes next. */
+/* scheduler: the reported times of steps and swaps decide the next plan, by the cost model and the
+ * policy. */
 #include "common/engine/sched/scheduler.h"
 
 #include <setjmp.h>

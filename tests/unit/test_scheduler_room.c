@@ -324,7 +324,7 @@ static void test_what_is_distrusted_is_computed_anew(void **state)
     scheduler_destroy(s);
 }
 
-/* However often it looks: what it would find counts as asked for when it gets it. */
+/* However often it looks, a cached block counts as requested only when the sequence gets it. */
 static void test_who_waits_asks_the_cache_once(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* served_models: which one a request means, what it is told otherwise, and folders that can't be
+/* served_models: the model that a request means, the error otherwise, and folders that can't be
  * served together. */
 #include "router/served_models.h"
 
@@ -118,7 +118,7 @@ static void test_folders_that_cannot_be_served(void **state)
         assert_int_not_equal(open_list(cases[i].list), STATUS_OK);
         if (!strstr(err.text, cases[i].sentence))
             fail_msg("%s: %s", cases[i].list, err.text);
-        assert_int_equal(models.count, 0); /* and what had been opened is closed */
+        assert_int_equal(models.count, 0); /* and opened models are closed */
     }
 }
 

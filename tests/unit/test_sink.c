@@ -60,7 +60,7 @@ static void test_reading_in_pieces(void **state)
     expect(f, "verify 1.1 30=50 31=60 32=70 40=80");
 }
 
-/* They are shared: nothing is read into them, the first time or again, and only what was read is
+/* They are shared: nothing is read into them, the first time or again, and only read blocks are
  * compared. */
 static void test_blocks_that_are_here_are_not_read(void **state)
 {
@@ -101,7 +101,7 @@ static void test_the_lease_is_extended_from_decode_on(void **state)
     expect(f, ">9 extend 1.1 h0.1");
     reserved(f, 1, 1);
     tick(f, 1200);
-    expect(f, ">9 subscribe 1.1 h0.1"); /* which extends, too, and is told again what is ready */
+    expect(f, ">9 subscribe 1.1 h0.1"); /* it extends, too, and gets the ready count again */
     sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
     complete(f, 1, 3);
     expect(f, "read 1.1 10>30 11>31");
@@ -157,8 +157,8 @@ static void test_attempts(void **state)
     assert_int_equal(sink_table_count(f->table), 1);
 }
 
-/* One name, one piece of work: what the step thread still says about an ended attempt never meets
- * another of that name. */
+/* One name is one piece of work: the step thread's late messages about an ended attempt never meet
+ * another attempt of that name. */
 static void test_a_repeated_decode(void **state)
 {
     struct fixture *f = *state;
@@ -189,7 +189,7 @@ static void test_a_repeated_decode(void **state)
     expect(f, "lost 2.1 gone");
 }
 
-/* The latest that have ended are remembered, so many. */
+/* A bounded number of the latest ended attempts is remembered. */
 static void test_past_attempts_are_bounded(void **state)
 {
     (void)state;

@@ -45,7 +45,7 @@ static void test_a_peer_that_ended_before_it_was_known_is_lost_at_once(void **st
     expect(f, "");
 }
 
-/* A refusal may be told late: it says nothing about the next life at that address. */
+/* A refusal may come late: it says nothing about the next life at that address. */
 static void test_a_refusal_is_of_the_life_that_was_known(void **state)
 {
     struct fixture *f = *state;
@@ -99,7 +99,7 @@ static void test_who_closes_the_pairing_is_paired_again_when_it_answers(void **s
     expect(f, ""); /* said before its end, maybe */
     for (int i = 0; i < 2; i++) {
         plain(f, 1, PEER_EXTENDED);
-        expect(f, ""); /* as the answers to what was asked before */
+        expect(f, ""); /* like the answers to earlier messages */
     }
     plain(f, 1, PEER_EXTENDED);
     expect(f, "pair 9");
@@ -131,7 +131,7 @@ static void test_an_answer_from_before_the_end_is_no_sign_of_life(void **state)
     expect(f, "lost 1.1 peer_down; unreserve 1.1");
 }
 
-/* A try that was never made is none, and what was refused before it is of the past. */
+/* A connection that was never tried proves nothing, and an earlier refusal no longer counts. */
 static void test_a_try_that_was_never_made_says_nothing(void **state)
 {
     struct fixture *f = *state;
@@ -146,7 +146,7 @@ static void test_a_try_that_was_never_made_says_nothing(void **state)
     expect(f, "");
     tick(f, f->now_us + RECONNECT);
     expect(f, "connect 9");
-    sink_on_peer_lost(f->table, f->now_us, PEER, true, &f->out); /* told late */
+    sink_on_peer_lost(f->table, f->now_us, PEER, true, &f->out); /* reported late */
     expect(f, "");
     tick(f, f->now_us + RECONNECT);
     expect(f, "connect 9");

@@ -47,7 +47,7 @@ static void test_a_stream_that_is_not_read(void **state)
     scene_stop(&scene);
 }
 
-/* The last delta and what follows it count as well. */
+/* The last delta and the messages after it count as well. */
 static void test_an_end_that_does_not_fit(void **state)
 {
     (void)state;
@@ -59,7 +59,7 @@ static void test_an_end_that_does_not_fit(void **state)
     scene_stop(&scene);
 }
 
-/* GenerateOnce has no stream to slow down: what doesn't fit into one message is said. */
+/* GenerateOnce has no stream to slow down: an answer too large for one message is an error. */
 static void test_an_answer_too_large_for_one_message(void **state)
 {
     (void)state;

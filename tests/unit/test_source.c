@@ -288,8 +288,8 @@ static void test_attempts_of_prefill_and_release(void **state)
     assert_int_equal(source_table_counters(f->table).dropped, 5);
 }
 
-/* One name, one piece of work: what the step thread still says about an ended attempt never meets
- * another of that name. */
+/* One name is one piece of work: the step thread's late messages about an ended attempt never meet
+ * another attempt of that name. */
 static void test_a_repeated_prefill(void **state)
 {
     struct fixture *f = *state;

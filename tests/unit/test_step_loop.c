@@ -1,6 +1,6 @@
-/* step_loop with a real engine: a prompt is computed in chunks and held, a received one decodes,
- * what is removed frees its blocks, and what can't be computed comes back with a sentence. Every
- * wait is for an event. */
+/* step_loop with a real engine: a prompt is computed in chunks and held, a received one decodes, a
+ * removed sequence frees its blocks, and one that can't be computed comes back with a sentence.
+ * Every wait is for an event. */
 #include "common/worker/step_loop.h"
 
 #include <setjmp.h>
@@ -257,8 +257,8 @@ static void test_one_sequence_never_hurts_another(void **state)
     assert_int_equal(failed, 1);
 }
 
-/* The row is in the middle of the prompt: no token is drawn from it, but its logprobs are asked
- * for. */
+/* The row is in the middle of the prompt: no token is drawn from it, but its logprobs are
+ * requested. */
 static void test_a_prompt_that_cannot_be_scored(void **state)
 {
     struct fixture *fixture = *state;

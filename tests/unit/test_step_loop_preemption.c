@@ -135,7 +135,7 @@ static void answers_alone(struct answers *answers)
     close_side(&roomy);
 }
 
-/* Prompts computed and held elsewhere, for those that receive them. */
+/* Prompts computed and held elsewhere, for receiving sequences. */
 struct source {
     struct side side;
     uint32_t blocks[REQUESTS][8], counts[REQUESTS];
@@ -226,7 +226,7 @@ static void test_preempted_sequences_give_the_bytes_that_they_give_alone(void **
     close_side(&source.side);
 }
 
-/* A prompt that is handed off takes what is cached: readers may have that before anything is
+/* A prompt that is handed off takes cached blocks: readers may have these before anything is
  * computed. */
 static void test_a_cached_prompt_is_ready_at_once(void **state)
 {
@@ -275,7 +275,7 @@ static void test_a_move_that_fails_ends_whom_it_concerns(void **state)
     for (uint32_t ended = 0; ended < REQUESTS;) {
         struct step_event *event = next(&tight);
         if (event->kind == STEP_FAILED) {
-            assert_false(failed[event->key.request]); /* told once */
+            assert_false(failed[event->key.request]); /* reported once */
             assert_non_null(strstr(event->err.text, "step.move_fails"));
             failed[event->key.request] = true;
             failures++;
@@ -301,8 +301,8 @@ static void test_a_move_that_fails_ends_whom_it_concerns(void **state)
     close_side(&tight);
 }
 
-/* One request after the other, to its end. Returns what was cached of its prompt; *failed: a step
- * failed under it. */
+/* Runs one request to its end. Returns the cached tokens of its prompt; *failed: a step failed
+ * under it. */
 static uint32_t run_one(struct side *side, uint32_t request, struct answers *answers, bool *failed)
 {
     uint32_t cached_tokens = UINT32_MAX;

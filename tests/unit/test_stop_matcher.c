@@ -122,8 +122,8 @@ static void test_limits(void **state)
     assert_null(matcher);
 }
 
-/* The first end at which some stop string ends; of those that do, the longest; of equals, the
- * first. */
+/* Finds the first position at which a stop string ends; of several there, the longest; of equals,
+ * the first. */
 static int search_plainly(const char *text, size_t length, char stops[][8], size_t count,
                           size_t *start)
 {

@@ -74,9 +74,8 @@ static void test_a_reader_that_does_not_read(void **state)
     up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_COMPLETE;
     up.complete = &complete;
     pthread_mutex_lock(&gate);
-    /* Until it is given up, and what was queued is gone (the call's own thread sees to that):
-     * nothing more is taken in. A stream that lives would fill up its windows, and then the
-     * queue. */
+    /* Waits until the stream is given up and its queue is gone (the call's own thread drops it):
+     * nothing more is taken in. A living stream would fill up its windows, and then the queue. */
     uint64_t deadline_us = clock_now_us() + DEADLINE_US;
     for (int not_taken = 0; not_taken < NOT_TAKEN;) {
         stream_send(stream, &up.base);
@@ -129,7 +128,7 @@ static void told_closed(struct rpc_call *call, const struct rpc_end *end)
     sem_post(rpc_call_context(call));
 }
 
-/* However many come while it is behind: what it has not heard of, it need not hear the end of. */
+/* However many streams come while it is behind: it needs no end of a stream that it never saw. */
 static void test_streams_that_come_to_a_full_inbox(void **state)
 {
     (void)state;
@@ -163,7 +162,7 @@ static void test_streams_that_come_to_a_full_inbox(void **state)
     char path[] = "/tmp/test_stream.XXXXXX", text[65536];
     int kept = dup(STDERR_FILENO), file = mkstemp(path);
     assert_true(file >= 0 && dup2(file, STDERR_FILENO) >= 0);
-    log_init("test", LOG_ERROR); /* it looks at what standard error is */
+    log_init("test", LOG_ERROR); /* it checks the kind of standard error */
     uint64_t begin_us = clock_now_us();
     for (int i = 0; i < CALLS; i++) {
         struct rpc_call *call;

@@ -1,5 +1,5 @@
-/* template: what is refused, what is bounded, which byte came from the request. (What is rendered:
- * tests/golden/test_chat_templates.py.) */
+/* template: refusals, bounds, and the bytes that came from the request.
+ * (tests/golden/test_chat_templates.py tests the output.) */
 #include "common/base/arena.h"
 #include "common/base/str.h"
 #include "common/language/template/template.h"
@@ -117,7 +117,7 @@ static void test_what_is_refused_is_named_with_its_line(void **state)
 
 /* --- limits --- */
 
-/* `open` so many times, `middle`, `close` as often: compiled up to `limit`, refused beyond. */
+/* Nests `open` and `close` around `middle`: compiled up to `limit` levels, refused beyond. */
 static void check_nesting(const char *open, const char *middle, const char *close, int limit)
 {
     for (int count = limit; count <= limit + 1; count++) {
@@ -221,7 +221,7 @@ static void test_what_runs_is_bounded(void **state)
     }
 }
 
-/* One step or level fewer than what fails is fine: what an honest template needs has room. */
+/* One step or level below the limit works: an honest template has room. */
 static void test_what_runs_has_room(void **state)
 {
     (void)state;
@@ -256,7 +256,7 @@ static void test_messages_are_bounded_and_have_their_line(void **state)
 
 /* --- marks --- */
 
-/* The output, with what came from the request in < >. */
+/* The output, with the request's bytes in < >. */
 static void shown(struct value text, struct str *out)
 {
     bool inside = false;

@@ -1,4 +1,4 @@
-/* tokenizer: each component's rules. (What is refused: test_tokenizer_refusals.c; golden vectors:
+/* tokenizer: each component's rules. (Refusals: test_tokenizer_refusals.c; golden vectors:
  * tests/golden.) */
 #include "common/base/clock.h"
 #include "tests/unit/tokenizer_file.h"
@@ -96,7 +96,7 @@ static void test_added_tokens_of_white_space(void **state)
     tokenizer_close(t);
 }
 
-/* Looking behind each of them for what it takes along would take minutes. */
+/* Searching after each of them for its trailing blanks would take minutes. */
 static void test_a_long_run_of_added_tokens(void **state)
 {
     (void)state;
@@ -127,7 +127,7 @@ static void test_normalizer_and_the_two_passes(void **state)
                         "{\"id\":301,\"content\":\"o\\u0301\",\"normalized\":false}]"});
     tokenizer_check(t, "a\xcc\x81", false, "195 161"); /* composed */
     tokenizer_check(t, "e\xcc\x81", false, "300");     /* found in the normalized text */
-    tokenizer_check(t, "\xc3\xa9", false, "300");      /* likewise */
+    tokenizer_check(t, "\xc3\xa9", false, "300");      /* the same */
     tokenizer_check(t, "o\xcc\x81", false, "301");     /* found as it is written */
     tokenizer_check(t, "\xc3\xb3", false, "195 179");  /* so this isn't it */
     tokenizer_close(t);

@@ -241,7 +241,7 @@ static void test_limits_of_texts(void **state)
     assert_int_equal(tokenizer_encode(t, text.data, text.length, false, &ids, &err), STATUS_LIMIT);
     assert_string_equal(err.text, "the normalized text is over the limit of 201326592 bytes");
     assert_int_equal(ids.count, 0);
-    /* The longest is gone on with: up to what it may cost, as all of it takes a minute here. */
+    /* Goes on with the longest text only up to its bound, as all of it takes a minute here. */
     assert_int_equal(tokenizer_encode(t, text.data, text.length - 1, false, &ids, &err),
                      STATUS_LIMIT);
     assert_string_equal(err.text, "the text has more than 10 tokens");

@@ -1,5 +1,5 @@
 /* tokenizer.json files that can't be served: each is refused with its status and a sentence that
- * names what is wrong. `unit_language test_tokenizer_refusals --print` shows them all. */
+ * names the error. `unit_language test_tokenizer_refusals --print` shows them all. */
 #include "common/language/text/vocabulary.h"
 #include "tests/unit/tokenizer_file.h"
 
@@ -180,7 +180,7 @@ static void test_what_is_refused_is_named(void **state)
     assert_string_equal(err.text, "/nowhere/tokenizer.json: No such file or directory");
 }
 
-/* The table for a reader: what was put into a sound file, and the sentence that it got. */
+/* Prints the table for a reader: the change to a valid file, and the sentence that it got. */
 static int print_table(void)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -339,8 +339,8 @@ static void test_limits_of_counts(void **state)
                 "\"vocab\": the id of \"x1\": 1048576 is not within 0..1048575");
 }
 
-/* Tokens of the longest length until all together are as many bytes as may be: one more is refused.
- * (No file holds so many: it would be over its own limit.) */
+/* Tokens of the longest length, until their bytes reach the limit: one more is refused. (No file
+ * holds so many: it would be over its own limit.) */
 static void test_limit_of_all_bytes(void **state)
 {
     (void)state;

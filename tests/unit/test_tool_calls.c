@@ -1,5 +1,5 @@
-/* Constraints on calls of tools: which answers each shape of them takes, and what is refused, with
- * which sentence. */
+/* Constraints on calls of tools: the answers that each shape accepts, and refused ones with their
+ * sentences. */
 #include "tests/unit/constraint_rows.h"
 
 #define F_SCHEMA                                                                                   \

@@ -1,5 +1,5 @@
-/* tool_parser: the published formats, what is no call, and that no cut of the text changes what
- * comes out. */
+/* tool_parser: the published formats, text that is no call, and that cuts of the text don't change
+ * the result. */
 #include "router/doors/openai/tool_parser.h"
 
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-/* "text|0:name(arguments)|text": what came, put together. */
+/* "text|0:name(arguments)|text": the received parts, joined. */
 struct heard {
     struct str text;
     enum tool_event_kind last;
@@ -136,8 +136,7 @@ static void test_formats_however_they_are_cut(void **state)
     }
 }
 
-/* By max_tokens: what isn't there isn't made up, and what has begun as a call isn't told as
- * text. */
+/* Cut off by max_tokens: missing parts aren't made up, and a begun call isn't reported as text. */
 static void test_calls_that_are_cut_off(void **state)
 {
     (void)state;

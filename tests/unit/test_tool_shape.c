@@ -1,5 +1,5 @@
-/* tool_shape: what an answer that must call is kept to, and that the parser reads it: for each
- * family, from a body to a constraint to calls. */
+/* tool_shape: the constraint on an answer that must call, and that the parser reads the answer: for
+ * each family, from a body to a constraint to calls. */
 #include "router/doors/openai/tool_shape.h"
 
 #include "common/language/constrain/constraint.h"

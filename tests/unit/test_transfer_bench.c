@@ -101,8 +101,8 @@ static void test_the_command_prints_a_table(void **state)
     assert_non_null(strstr(text, "kill -9 to the failed read"));
 }
 
-/* Both lanes know of a death by the kernel's word. The bound is that of a machine that does much
- * else; docs/benchmarks.md has figures. */
+/* On both lanes the kernel reports a death. The bound is for a busy machine; docs/benchmarks.md has
+ * figures. */
 static void test_deaths_are_known_soon(void **state)
 {
     (void)state;

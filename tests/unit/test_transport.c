@@ -55,8 +55,8 @@ static void test_lane_is_named(void **state)
     assert_string_equal(kv_peer_lane(f->peer), f->variant->name);
 }
 
-/* Slots of 64 KiB in random places and of odd sizes: what was asked for arrives, and not a byte
- * beside it changes. */
+/* Slots of 64 KiB in random places and of odd sizes: the requested bytes arrive, and not a byte
+ * beside them changes. */
 static void test_scattered_runs_are_exact(void **state)
 {
     struct fixture *f = *state;
@@ -241,7 +241,7 @@ static void test_a_deadline_ends_all_reads_of_the_peer(void **state)
     assert_int_equal(kv_transport_next_deadline_us(f->reader), UINT64_MAX);
 }
 
-/* Refused before the library behind it sees one of them: it trusts what it unpacks. */
+/* Refused before the library behind it sees any byte: it trusts the bytes that it unpacks. */
 static void test_damaged_addresses_are_refused(void **state)
 {
     struct fixture *f = *state;

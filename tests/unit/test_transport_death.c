@@ -158,8 +158,8 @@ static void test_without_signs_of_life_the_socket_tells(void **state)
     }
 }
 
-/* The deadline is slept for, ends the reads once, and what arrives when the peer goes on lands
- * nowhere. */
+/* The reader sleeps until the deadline, which ends the reads once. Bytes that arrive when the peer
+ * goes on land nowhere. */
 static void test_a_stopped_peer_ends_by_the_deadline(void **state)
 {
     struct fixture *f = *state;
@@ -278,7 +278,7 @@ static void test_an_owner_survives_its_readers(void **state)
     kv_transport_close(owner);
 }
 
-/* Told to end while it serves. */
+/* Ends on request while it serves. */
 static void test_an_owner_that_ends_ends_the_pairing(void **state)
 {
     struct fixture *f = *state;

@@ -1,5 +1,5 @@
-/* The faulty transport: what each fault does, on every lane; that a seed gives the same faults;
- * that they are counted; that the text which asks for them is checked. */
+/* The faulty transport: the effect of each fault on every lane, the same faults for a seed, their
+ * counts, and the check of the text that asks for them. */
 #include "transport_fixture.h"
 
 #include "common/base/failpoint.h"

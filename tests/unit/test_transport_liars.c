@@ -1,5 +1,5 @@
-/* An owner that answers with something else than it was asked for, or says something else about its
- * pool: it costs its pairing, and not a byte outside the runs. */
+/* An owner that answers wrongly, or lies about its pool, loses its pairing, and no byte outside the
+ * runs changes. */
 #include "transport_world.h"
 
 #include <sys/mman.h>
@@ -61,7 +61,8 @@ static int listen_instead(struct kv_address *address)
     return listener;
 }
 
-/* An owner that answers what it can't have read yet: what the reader has not sent stays bounded. */
+/* An owner that answers requests before it can have read them: the reader's unsent bytes stay
+ * bounded. */
 static void test_an_owner_that_answers_without_reading(void **state)
 {
     (void)state;
@@ -101,7 +102,8 @@ static void test_an_owner_that_answers_without_reading(void **state)
         if (events == 0)
             event = next_event(w.reader);
     }
-    assert_int_equal(event.failure, KV_FAILURE_PROTOCOL); /* answers to what was never asked */
+    /* answers to requests that were never sent */
+    assert_int_equal(event.failure, KV_FAILURE_PROTOCOL);
     assert_int_equal(reader_event(&w).kind, KV_EVENT_PEER_CLOSED);
     close(fd);
     close(listener);

@@ -47,7 +47,7 @@ static void expect_verdict(struct world *w, int fd, uint64_t verdict)
     assert_int_equal(kv_frame_decode(bytes, &frame), KV_FRAME_GOOD);
     assert_int_equal(frame.kind, KV_FRAME_WELCOME);
     assert_int_equal(frame.welcome.verdict, verdict);
-    if (verdict != KV_ADMITTED) /* and is told nothing else */
+    if (verdict != KV_ADMITTED) /* and gets nothing else */
         assert_true(frame.welcome.pool_id == 0 && frame.welcome.pool_bytes == 0);
 }
 

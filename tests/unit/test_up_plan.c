@@ -102,7 +102,8 @@ static void test_a_workers_command_line(void **state)
     assert_non_null(strstr(command_of(&fixture, 1, text, sizeof text), "--threads 1 --no-spin"));
     fixture.settings.port = 80;
     struct process_plan router = up_plan_router(&fixture.context);
-    assert_int_equal(router.front_at, 0); /* none was asked for, whatever the environment says */
+    /* no HTTP door was requested, whatever the environment says */
+    assert_int_equal(router.front_at, 0);
     assert_string_equal(router.argv[router.argc - 4], "--http-listen");
     assert_string_equal(router.argv[router.argc - 3], "");
     strcpy(fixture.settings.http_listen, "127.0.0.1:8000");

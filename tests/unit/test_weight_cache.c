@@ -118,7 +118,7 @@ static void test_other_weights_are_never_answered_from_it(void **state)
     assert_true(model_answer(BESIDE) == first);
     assert_true(file_of(FILE_NAME) != kept);
     kept = file_of(FILE_NAME);
-    /* another header, in what no tensor's sample shows */
+    /* another header, in bytes that no tensor's sample includes */
     change_behind_its_back(&(struct mutation){
         .kind = HEADER, .file = "model.safetensors", .from = "\"pt\"", .to = "\"tp\""});
     assert_true(model_answer(BESIDE) == first);

@@ -1,4 +1,4 @@
-/* wire: what a Prefill or Decode brings is checked before anything is queued. */
+/* wire: the content of a Prefill or Decode is checked before anything is queued. */
 #include "common/language/constrain/constraint.h"
 #include "common/worker/wire.h"
 

@@ -1,4 +1,4 @@
-/* wire_peer: what one end of a handoff says is what the other end hears. */
+/* wire_peer: one end of a handoff receives the messages that the other end sent. */
 #include "common/worker/wire.h"
 
 #include <setjmp.h>

@@ -76,8 +76,8 @@ struct call_client_ops {
     /* Sends logprobs of the prompt's tokens from `first` on, which call->prompt_echo has taken. */
     enum status (*prompt_logprobs)(struct call *call, uint32_t first,
                                    const struct token_logprobs *logprobs, uint32_t count);
-    /* Sends the rest of a choice that ended well with request->finish. `last`: and what follows all
-     * choices, except the status. */
+    /* Sends the rest of a choice that ended well with request->finish. If `last`, also sends the
+     * parts after all choices (usage, timing), but not the status. */
     enum status (*choice)(struct request *request, bool last);
     /* Ends the answer, exactly once for each group. All books are settled. The sentence is used
      * only with a reason. */
@@ -114,8 +114,9 @@ struct call_group {
 struct prompt_echo {
     bool echo; /* and not sent yet */
     struct str text;
-    uint32_t next, end;          /* logprobs of tokens [next, end) are still to come */
-    struct token_logprobs *kept; /* [end - 1], of tokens 1 .. next; NULL: they are passed on */
+    uint32_t next, end; /* logprobs of tokens [next, end) are still to come */
+    /* [end - 1], of tokens 1 .. next. NULL: a streamed call sends them at once */
+    struct token_logprobs *kept;
 };
 
 /* One choice of a call, in a place of its own. */
@@ -138,11 +139,11 @@ struct request {
     bool unseen;    /* ended, but not yet in metrics, logs and traces */
     bool prefilled; /* this attempt's prompt is computed: no work for the prefill worker any more */
     bool confirmed; /* this attempt's handoff is done */
-    Baton__Worker__V1__Handle handle; /* last accepted Opened's; .blocks is ours */
+    Baton__Worker__V1__Handle handle; /* from the last accepted Opened; owns .blocks */
     uint32_t opened_attempt;  /* its Opened waits for the prompt's logprobs; 0: none waits */
     char source_address[128]; /* the worker's that holds the handle */
     enum route_lack lack;     /* why the last placement pass had no worker for it */
-    struct route_kind kind;   /* the workers' that were placed last before the first token */
+    struct route_kind kind;   /* weights and numerics of the workers that gave the first token */
     char refusal[448];        /* the sentence of the worker or the placement that refused it */
     char failure[256];        /* the sentence of the worker that could not compute a step of it */
     TAILQ_ENTRY(request) all_link, waiting_link, dirty_link;
@@ -183,8 +184,8 @@ struct call {
     uint32_t *prompt; /* [prompt_count] */
     uint32_t prompt_count;
     struct sampling sampling; /* for all choices; .choice is not used */
-    /* Not 0: the client set no max_tokens, and this is the most. sampling.max_tokens is then what
-     * there is room for where the call was placed last. It is fixed once an answer has begun. */
+    /* Limit of the answer if the client set no max_tokens; 0: it did. sampling.max_tokens is then
+     * the room on the worker that was placed last. The first token fixes it. */
     uint32_t open_max_tokens;
     struct logit_bias *biases;            /* sampling's; NULL: none */
     struct constraint_source *constraint; /* NULL: none */

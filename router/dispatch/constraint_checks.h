@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #define CONSTRAINT_CHECKS_MAX  1024 /* fine ones; the one not asked for longest goes */
-#define CONSTRAINT_REFUSED_MAX 256  /* refused ones, likewise */
+#define CONSTRAINT_REFUSED_MAX 256  /* refused ones; the one asked for longest ago goes */
 #define CONSTRAINT_WAITING_MAX 256  /* waiting for their turn, or for their message to be taken */
 
 enum constraint_verdict {

@@ -57,9 +57,9 @@ enum status dispatch_start(const struct dispatch_config *config, struct dispatch
                            struct error *err) WARN_UNUSED;
 
 /* --- any thread --- */
-/* Calls that are admitted beyond max_requests, and as many that have been told: they are about to
- * be told, once read, that their model has no place. Calls that are refused for one model must not
- * stand in the way of another's. */
+/* Calls admitted beyond max_requests, so that the router can read which model they ask for before
+ * it refuses them. As many again may have been refused and not be closed yet. So calls that are
+ * refused for one model don't stand in the way of another's. */
 #define DISPATCH_MAX_AT_DOOR 256
 /* Admits a call of this client, before any work is done for it: REASON_NONE, REASON_DRAINING,
  * REASON_OVERLOADED or REASON_INTERNAL (no memory). An admitted call ends with one dispatch_close

@@ -35,7 +35,7 @@ void request_observers_close(struct request_observers *views);
 
 /* The first choice of a call arrives with it, another one when it begins. */
 void request_observers_arrived(const struct request_observers *views, struct request *request);
-/* Its workers have their commands, or it has its KV handle. */
+/* Call when commands were sent to its workers, or when its KV handle came. */
 void request_observers_moved(const struct request_observers *views, struct request *request);
 /* One more token is delivered. */
 void request_observers_token(const struct request_observers *views, struct request *request,

@@ -85,18 +85,18 @@ struct worker {
     size_t model; /* index of served_models */
     enum worker_state state;
     struct worker_link *link; /* DIALLING, UP, LEAVING */
-    /* When it was last ready in any of its lives, or became known without having been. 0: it is
-     * ready. */
+    /* Time when it was last ready, in any of its lives. If it never was: time when it registered.
+     * 0: it is ready now. */
     uint64_t away_since_us;
     uint64_t redial_us, backoff_us;
     uint64_t complained_us; /* when a failed dial was last logged as a warning; 0: never */
     struct worker_load load;
-    struct cache_event_count cache; /* since the stream is up */
-    uint64_t prompt_tokens;         /* prompt tokens that it has computed */
-    uint64_t tokens;                /* tokens from it that were the next of an answer */
-    uint64_t placed_at;             /* count of placements when it last got one */
-    uint64_t lane_bytes_per_second; /* 0: not known */
-    char lane[16]; /* the last handoff's that it pulled, or that was pulled from it */
+    struct cache_event_count cache;           /* since the stream is up */
+    uint64_t prompt_tokens;                   /* prompt tokens that it has computed */
+    uint64_t tokens;                          /* tokens from it that were the next of an answer */
+    uint64_t placed_at;                       /* count of placements when it last got one */
+    uint64_t lane_bytes_per_second;           /* 0: not known */
+    char lane[16];                            /* of the last handoff from or to it */
     uint64_t work_tokens, unconfirmed_tokens; /* scratch of a placement pass */
 };
 
@@ -119,8 +119,8 @@ struct workers {
     size_t count;
     struct worker *items[WORKERS_MAX_SLOTS]; /* [count] */
     struct worker *slots[WORKERS_MAX_SLOTS]; /* the same by slot; NULL: free */
-    /* A name's next life counts on from there: a worker that dies again and again before it is
-     * ready is away all the time. When this is full the oldest is forgotten, and counts anew. */
+    /* Lets a worker that restarts before it is ready keep its away time. When this is full, the
+     * oldest entry is dropped. */
     struct worker_gone gone[ROUTER_MAX_WORKERS];
     size_t next_gone;
 };

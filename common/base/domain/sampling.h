@@ -35,12 +35,12 @@ struct sampling {
     uint64_t seed;                   /* the router chooses it if the client gave none */
     uint32_t choice;     /* index of the answer to its prompt (n > 1); answers draw apart */
     uint32_t max_tokens; /* limit of generated tokens, >= 1 */
-    uint32_t min_tokens; /* no end id or stop id is drawn before so many; <= max_tokens */
+    uint32_t min_tokens; /* no end id or stop id before this many tokens; <= max_tokens */
     bool ignore_eos;     /* the model's end ids are ordinary tokens; stop ids still end */
     /* return a hash of each drawn token's logits: for tests of byte equality */
     bool logits_hash;
     bool logprobs;         /* return the logprob of each drawn token, in the model's own logits */
-    uint32_t top_logprobs; /* and of so many likeliest tokens: LOGPROBS_MAX_TOP at most */
+    uint32_t top_logprobs; /* and of this many likeliest tokens: LOGPROBS_MAX_TOP at most */
     /* Return logprobs of the prompt's tokens, too, from index prompt_logprobs_from on. The first
      * token has none, because it follows nothing. */
     bool prompt_logprobs;

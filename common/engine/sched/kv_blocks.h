@@ -26,7 +26,7 @@ enum kv_hold {
     KV_HOLDS
 };
 
-/* A block counts as the last of these that is true of it. */
+/* A block has the highest state that applies. */
 enum kv_block_state {
     KV_BLOCK_FREE,
     KV_BLOCK_CACHED,  /* no holds; the prefix cache may give it up */

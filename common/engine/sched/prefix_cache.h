@@ -67,8 +67,8 @@ struct prefix_chain {
 };
 struct prefix_chain prefix_chain_start(struct prefix_hash root);
 
-/* The result that a lookup would have: `blocks` hits, of which `idle` could be evicted now, and no
- * longer once they are held. */
+/* Result of a lookup that holds nothing: `blocks` hits. `idle` of them could be evicted now; once
+ * held they can't. */
 struct prefix_match {
     uint32_t blocks, idle;
 };

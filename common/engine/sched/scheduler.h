@@ -22,7 +22,8 @@
 
 struct scheduler;
 
-/* The first five fields must be set. A 0 in the others means what its comment says. */
+/* block_tokens, block_count, max_sequences, chunk_tokens and context are required. In the other
+ * fields 0 selects the value that the field's comment gives. */
 struct scheduler_config {
     uint32_t block_tokens, block_count;
     uint32_t max_sequences;  /* in any state */

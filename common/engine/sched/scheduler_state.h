@@ -39,9 +39,10 @@ struct scheduler {
     /* admission.c: one round of scheduler_reserve */
     struct ranking queue; /* waiting sequences; entries [max_sequences] */
     bool queue_is_built;
-    bool online_waits;     /* in this round a sequence that is not offline didn't fit */
-    uint32_t matches_left; /* in this round: cache lookups for sequences that don't fit without */
-    uint32_t growers;      /* sequences that run and may need a block soon */
+    bool online_waits; /* in this round a sequence that is not offline didn't fit */
+    uint32_t
+        matches_left; /* in this round: lookups for sequences that fit only with cached blocks */
+    uint32_t growers; /* sequences that run and may need a block soon */
     struct sequence *blocked; /* the first of the last round that didn't fit */
 
     /* preemption.c */

@@ -26,7 +26,7 @@ struct sink_peer {
     enum stream_state stream;
     uint64_t incarnation; /* the latest Welcome's */
     uint64_t retry_us;    /* a DOWN stream isn't opened again before this */
-    bool refused;         /* the latest try to open it was refused, since it was last UP */
+    bool refused;         /* at the last attempt to connect; UP clears it */
     uint64_t broke_us;    /* when the stream, or a try, last ended in another way; 0: never */
     enum pair_state pair;
     uint64_t pair_incarnation;
@@ -60,7 +60,7 @@ struct sink {
     uint64_t pulled_bytes, early_bytes; /* in all, and before Complete */
 
     uint32_t asked;     /* Extends and Subscribes of this stream without an answer so far */
-    uint32_t old_asked; /* the ones before the link ended: their answers are no sign of life */
+    uint32_t old_asked; /* sent before the link ended: an answer is no proof of life */
     uint64_t heard_us;  /* when the peer last answered for this handle */
     uint64_t beat_us;   /* when to ask again */
     uint64_t
@@ -124,7 +124,7 @@ struct sink_peer *sink_peer_take(struct sink_table *table, uint64_t key, struct 
 /* Returns true while a sink depends on the peer. */
 bool sink_peer_needed(const struct sink_table *table, const struct sink_peer *peer);
 void sink_peer_connect(struct sink_peer *peer, struct sink_actions *out);
-/* Both do nothing if it is so already, or on the way. */
+/* Both do nothing if the state is reached or pending. */
 void sink_peer_pair(struct sink_peer *peer, struct sink_actions *out);
 void sink_peer_unpair(struct sink_peer *peer, struct sink_actions *out);
 

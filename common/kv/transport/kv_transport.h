@@ -128,7 +128,7 @@ const char *kv_fault_name(enum kv_fault_kind kind);
 enum kv_failure {
     KV_FAILURE_NONE,
     KV_FAILURE_DEADLINE,      /* STATUS_TIMEOUT: the read's own */
-    KV_FAILURE_PEER_DEADLINE, /* another read's, which closed the pairing */
+    KV_FAILURE_PEER_DEADLINE, /* another read of this pairing missed its deadline */
     KV_FAILURE_CLOSED,        /* STATUS_CANCELLED: closed by this process */
     KV_FAILURE_PEER_GONE,     /* its process ended, or it closed the connection */
     KV_FAILURE_UNREACHABLE,   /* no connection to it, or none any more */

@@ -23,7 +23,7 @@ struct kv_read {
     TAILQ_ENTRY(kv_read) link; /* in peer->reads, then in transport->ended */
     struct kv_peer *peer;
     uint64_t cookie, deadline_us, bytes;
-    enum kv_failure failure; /* why it fails; decided before it has ended */
+    enum kv_failure failure; /* set when the failure is known, before the event */
     const char *reason;
     uint32_t parts;      /* handed to the library and not back yet: their memory is landing */
     size_t next_run;     /* first run that was not started */

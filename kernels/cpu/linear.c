@@ -283,13 +283,6 @@ static void run_pass(struct cpu *self, struct pass *pass)
 _Static_assert(LINEAR_SEGMENT % LINEAR_PART == 0 && LINEAR_SEGMENT % LINEAR_WIDE_PART == 0,
                "segments end where parts do");
 
-static uint32_t part_width(const struct inner *inner, uint32_t rows)
-{
-    if (rows <= inner->whole_rows)
-        return LINEAR_SEGMENT;
-    return inner->widen ? LINEAR_WIDE_PART : LINEAR_PART;
-}
-
 enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
                        const struct buffer *in, uint32_t rows, bool accumulate, struct buffer *out)
 {
@@ -318,7 +311,9 @@ enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
                                 .scratch = self->linear,
                                 .rows = count,
                                 .tile_count = tile_count,
-                                .part = part_width(self->inner, count),
+                                .part = count <= self->inner->whole_rows ? LINEAR_SEGMENT
+                                        : self->inner->widen             ? LINEAR_WIDE_PART
+                                                                         : LINEAR_PART,
                                 .wide = self->inner->widen && tile_count > 2,
                                 .near_alone = linear_near_alone(self, self->inner->near_rows, rows),
                                 .k_begin = k,

@@ -522,7 +522,7 @@ ALWAYS_INLINE uint32_t strips_beside(uint32_t rows)
 }
 
 /* A flat strip alone reads a stream and prefetches it at a distance of its own, in bytes. Measured:
- * another distance costs one row a fifth of the speed, and 8192 costs two rows a tenth. */
+ * other requests cost one row a fifth of the speed, and 8192 costs two rows a tenth. */
 #define ONE_ROW_AHEAD 5120
 #define FLAT_AHEAD    8704
 

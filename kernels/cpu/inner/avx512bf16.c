@@ -256,8 +256,8 @@ ALWAYS_INLINE const char *add_pairs_and_bring(floats sum[][2], const uint32_t co
     return next;
 }
 
-/* Makes a sum of -0 +0. A flushed sum may be -0, and another product of zero would make it +0: so
- * it is +0 for any number of those. */
+/* Turns a sum of -0 into +0. A flushed sum may be -0, and another product of zero would make it +0.
+ * So the sum is +0 for any number of such products. */
 ALWAYS_INLINE floats without_sign_of_zero(floats sum)
 {
     return sum + broadcast(0);
@@ -298,9 +298,9 @@ _Static_assert(KEY_VECTORS(1) * VECTOR <= PANEL, "no block reads or writes behin
  * cache: the next tokens, as many. `near` goes into level 1: the same tokens, if level 1 has room.
  * Otherwise it is the keys of the next block, which `far` has asked for into level 2 already.
  *
- * A core drops requests that exceed its buffers, a few times in a segment whenever memory answers
- * late, and then waits long for one key. So each key is asked for again in time, except those of a
- * segment's first block. */
+ * A core has few buffers for requests and drops the rest, a few in a segment whenever memory
+ * answers late. It then waits long for one key. So each key is asked for again in time, except
+ * those of a segment's first block. */
 struct requests {
     const struct attention_tokens *far_tokens, *near_tokens;
     const char *far, *near; /* addresses in the current runs */

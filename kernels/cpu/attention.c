@@ -350,6 +350,7 @@ static void attend_segment(struct slice *slice)
 }
 
 /* --- a slice over its context --- */
+
 static void attend(struct slice *slice)
 {
     const struct attention_job *job = slice->job;

@@ -243,6 +243,7 @@ static enum status cpu_swiglu(struct kernels *kernels, const struct buffer *gate
 }
 
 /* --- bias, norm of heads, rotation, and append to the pool: an item is a row --- */
+
 struct append_job {
     const struct cpu *cpu;
     const struct step_batch *batch;

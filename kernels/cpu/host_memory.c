@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
 #define HUGE_PAGE_BYTES  ((size_t)2 << 20)
 #define CACHE_LINE_BYTES ((size_t)64)
 
@@ -106,6 +107,7 @@ enum status host_memory_copy(struct kernels *kernels, const struct buffer *sourc
 }
 
 /* --- what is available --- */
+
 #define PATH_BYTES 4096
 
 /* Returns the number behind `key` in a file of "key value" lines, or `missing` if there is none. */

@@ -102,6 +102,7 @@ static uint32_t reference_pass_rows(const struct kernels *kernels)
 }
 
 /* --- quantized linear layers: rows as they are loaded, then all scales --- */
+
 #define ALIGNMENT 64
 
 static size_t scales_offset(enum weight_type type, uint32_t n, uint32_t k)

@@ -128,6 +128,7 @@ static int32_t sum_of(const int8_t numbers[QUANTIZED_GROUP])
 }
 
 #include "kernels/cpu/inner/quantized_tile.h"
+
 /* --- one row times QUANTIZED_VNNI_STREAMS panels side by side, a step of each in turns
  * (stream_line) --- */
 

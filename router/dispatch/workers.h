@@ -96,7 +96,7 @@ struct worker {
     uint64_t tokens;                          /* tokens from it that were the next of an answer */
     uint64_t placed_at;                       /* count of placements when it last got one */
     uint64_t lane_bytes_per_second;           /* 0: not known */
-    char lane[16];                            /* of the last handoff from or to it */
+    char lane[16];                            /* the lane of its last handoff */
     uint64_t work_tokens, unconfirmed_tokens; /* scratch of a placement pass */
 };
 

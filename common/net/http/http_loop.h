@@ -78,8 +78,8 @@ void http_loop_give(struct http_loop *loop, const struct http_socket *socket,
 /* Queues an exchange, which the loop looks at whenever it is awake. One reference becomes the
  * queue's. Any thread, under the exchange's lock. */
 void http_loop_queue(struct http_loop *loop, struct http_exchange *exchange);
-/* Wakes the loop. If the server drains, idle connections end at once, others after their answer. Any
- * thread. */
+/* Wakes the loop. If the server drains, idle connections end at once, others after their answer.
+ * Any thread. */
 void http_loop_wake(struct http_loop *loop);
 /* Deals with what was queued, and frees no connection. Returns whether there was anything. */
 bool http_loop_catch_up(struct http_loop *loop);

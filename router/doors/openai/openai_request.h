@@ -91,7 +91,7 @@ void openai_request_fill(const struct openai_request *request, const struct requ
 void openai_request_param(enum openai_kind kind, enum reason reason, const char *sentence,
                           char param[OPENAI_PARAM_BYTES]);
 
-/* --- parts of openai_request_read, in openai_sampling.c; openai_read_chat is in openai_chat.h --- */
+/* --- parts of openai_request_read, in openai_sampling.c (openai_read_chat: openai_chat.h) --- */
 /* Reads sampling, stop, output, n. */
 void openai_read_sampling(const struct openai_fields *fields, struct openai_request *request);
 /* Reads the structure that the answer must have, by the names of OpenAI and of vLLM. */

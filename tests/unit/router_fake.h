@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-#define WORLD_LIMIT_US 20000000u /* an event that doesn't come by then never comes */
+#define WORLD_LIMIT_US 20000000u /* a later event counts as missing */
 #define WORLD_MODEL    "tests/golden/models/llama"
 #define WORLD_VOCAB    384
 #define WORLD_RING     65536

@@ -257,7 +257,7 @@ static void test_salts_are_those_of_tenants(void **state)
     }
     assert_memory_equal(salts[0], salts[1], ACCESS_SALT_BYTES);
     assert_memory_not_equal(salts[0], salts[2], ACCESS_SALT_BYTES);
-    /* For ever: caches, and other routers, know tenants by it. */
+    /* Must never change: caches, and other routers, know tenants by it. */
     static const uint8_t acme[] = {0xa6, 0x0a, 0xa0, 0xf9, 0x0b, 0x6a, 0xcf, 0xef,
                                    0xe3, 0x85, 0x71, 0x3b, 0x40, 0x55, 0xaa, 0xbb};
     assert_memory_equal(salts[0], acme, ACCESS_SALT_BYTES);

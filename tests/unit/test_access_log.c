@@ -76,7 +76,7 @@ static void test_a_file_that_is_moved_away(void **state)
     assert_int_equal(unlink(path) || unlink(moved), 0);
 }
 
-/* Its folder is gone: the file that is open goes on. */
+/* Its folder is gone: the log goes on with the open file. */
 static void test_a_file_that_can_not_be_opened_again(void **state)
 {
     (void)state;
@@ -246,8 +246,7 @@ static void test_a_signal_in_the_middle_of_a_line(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-/* A disk that is full in the middle of a line: it is lost, and the next one is a line of its
- * own. */
+/* A disk that is full in the middle of a line: this line is lost, and the next one is separate. */
 static void test_a_line_that_is_cut(void **state)
 {
     (void)state;

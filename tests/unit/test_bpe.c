@@ -163,8 +163,8 @@ static uint64_t work_of(const struct bpe *bpe, const char *word, size_t length)
     return pairs;
 }
 
-/* Every look-up of a pair is a first candidate or follows a merge: 3 for each symbol at most,
- * however long the word is. */
+/* Every look-up of a pair is a first candidate or follows a merge: at most 3 for each symbol, for
+ * any length of the word. */
 static void test_work_is_linear_in_the_word(void **state)
 {
     (void)state;

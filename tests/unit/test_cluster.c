@@ -149,7 +149,7 @@ static void test_a_child_that_dies_is_reaped_and_counted(void **state)
     assert_int_equal(kill(cluster.processes[1].member.pid, 0), -1);
 }
 
-/* A stand-in that says which address it listens on ($0) and where it writes that down ($1). */
+/* Starts a stand-in that listens on an address ($0) and writes it to a file ($1). */
 static void start_listener(const char *name, const char *script, bool must_keep)
 {
     struct process_plan plan = {.role = "x",
@@ -261,8 +261,8 @@ static void test_one_that_crashes_in_the_drain_is_told(void **state)
     assert_int_equal(cluster_down(&cluster), 1);
 }
 
-/* Nothing to drain yet: it is not waited for, however long it would take to start, but it may end
- * by itself. */
+/* A starting process has nothing to drain: it isn't waited for, however long its start would take,
+ * but it may end by itself. */
 static void test_one_that_is_still_starting_is_ended_at_once(void **state)
 {
     (void)state;
@@ -284,7 +284,7 @@ static void test_one_that_is_still_starting_is_ended_at_once(void **state)
     unlink(path);
 }
 
-/* In a process group of its own, as at a terminal, all of which gets SIGINT all the time. */
+/* Starts a process group, as at a terminal. The whole group gets SIGINT all the time. */
 static int start_under_fire(void)
 {
     setpgid(0, 0);

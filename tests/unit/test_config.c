@@ -113,8 +113,7 @@ static void check_together(const void *settings, struct str *mistakes)
     config_mistake(mistakes, STATUS_OK, &err);
 }
 
-/* A program's own check is asked where each setting is fine alone, and may find several
- * mistakes. */
+/* A program's own check runs if each setting alone is valid, and may find several mistakes. */
 static void test_what_settings_get_wrong_together(void **state)
 {
     (void)state;

@@ -576,7 +576,7 @@ static void test_no_constraint_takes_more_steps_than_all_may(void **state)
     assert_true(over >= 8);
 }
 
-/* A pattern in each of many enums: any one of them is fine, and so are a few. */
+/* A pattern in each of many enums: one alone is accepted, and so are a few. */
 static void test_patterns_of_one_schema_share_their_steps(void **state)
 {
     (void)state;
@@ -661,7 +661,7 @@ static void test_a_refused_token_changes_nothing(void **state)
     constraint_destroy(constraint);
 }
 
-/* Whether nothing but the end may follow. */
+/* An answer is complete if only the end may follow. */
 static void test_complete(void **state)
 {
     (void)state;

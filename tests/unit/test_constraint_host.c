@@ -1,6 +1,6 @@
 /* constraint_host and step_constraints: leases are settled on a thread of their own, shared and
- * bounded; sequences wait for theirs beside others; and where an answer is follows from its tokens,
- * however they came. Every wait is for an event. */
+ * bounded; sequences wait for their leases beside others; and an answer's state follows from its
+ * tokens, however they came. Every wait is for an event. */
 #include "common/worker/constraint_host.h"
 #include "common/worker/step_constraints.h"
 #include "common/worker/step_loop.h"
@@ -93,8 +93,8 @@ static void test_leases_share_what_is_compiled(void **state)
     constraint_host_destroy(host);
 }
 
-/* Marked, so that they are let in where a constraint asks for them; a byte like the mark is
- * nothing. */
+/* Special tokens are marked, so that a constraint can ask for them. A byte like the mark in a text
+ * has no meaning. */
 static void test_special_tokens_are_marked(void **state)
 {
     (void)state;
@@ -282,7 +282,7 @@ static void test_a_state_follows_from_the_tokens(void **state)
     struct step_constraints *constraints = steps.constraints;
     uint32_t a = id_of(host, "a"), b = id_of(host, "b"), c = id_of(host, "c");
     uint32_t tokens[] = {5, 6, a, b, c, c};
-    /* Drawn one by one; and all of them before, at another worker. */
+    /* The tokens are drawn one by one, or all of them before, at another worker. */
     struct sequence drawn = {.tokens = tokens, .token_count = 2, .prompt_count = 2};
     struct sequence told = {
         .tokens = tokens, .token_count = 6, .prompt_count = 6, .emitted_count = 4};
@@ -337,7 +337,7 @@ static void test_ends(void **state)
     assert_false(step_constraints_take(constraints, &sequence, 7)); /* ends it, and is no text */
     assert_true(step_constraints_take(constraints, &sequence, a));
     step_constraints_remove(constraints, sequence.constraint);
-    /* The empty answer is the only one: an end is drawn, whatever is asked of ends. */
+    /* The empty answer is the only one: an end is drawn, whatever the request says about ends. */
     sequence.constraint = step_constraints_add(constraints, settled(host, CONSTRAINT_REGEX, ""));
     sequence.token_count = 1;
     allowed = step_constraints_find(constraints, &sequence);
@@ -555,8 +555,8 @@ static void add(struct loop *loop, uint64_t request, const char *choices)
     add_biased(loop, request, choices, NULL, 0);
 }
 
-/* The next event but tokens that aren't an answer's last; and the answers that it ended, a bit
- * each, all for this reason. */
+/* Returns the next event, except tokens that aren't an answer's last. Also the answers that it
+ * ended, a bit each, all for this reason. */
 static struct step_event next(struct loop *loop, enum finish_reason finish, uint64_t *ended)
 {
     for (;;) {
@@ -636,7 +636,7 @@ static void wait_first_token(struct loop *loop)
     }
 }
 
-/* Wherever they are: with the host, and where one of them is being answered, too. */
+/* Leases come back from every place: from the host, and from one that is just being settled. */
 static void test_a_loop_that_stops_gives_all_back(void **state)
 {
     (void)state;

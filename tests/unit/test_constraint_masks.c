@@ -23,7 +23,7 @@ struct words {
     char bytes[MAX_TOKENS][260];
     size_t lengths[MAX_TOKENS];
     uint32_t count;
-    bool strips; /* a space goes at the start of an answer */
+    bool strips; /* a space is dropped at the start of an answer */
 };
 
 static const char *bytes_of(const void *context, uint32_t id, bool first, size_t *length)
@@ -45,8 +45,8 @@ static void add_word(struct words *words, const char *bytes, size_t length)
     words->lengths[words->count++] = length;
 }
 
-/* All single bytes but control characters, and pieces that JSON is made of; id 0 and the end id
- * have no bytes. */
+/* All single bytes except control characters, and pieces of JSON; id 0 and the end id have no
+ * bytes. */
 static void make_words(struct words *words, uint64_t seed, bool strips)
 {
     static const char *const parts[] = {"a",        "b",        "x",
@@ -262,7 +262,8 @@ static void test_states_that_come_again_are_kept(void **state)
     token_trie_destroy(trie);
 }
 
-/* Equal tokens are allowed together, however many: with others below them, and without. */
+/* Tokens with equal bytes are allowed together, however many, with longer tokens below them in the
+ * trie and without. */
 static void test_tokens_with_equal_bytes(void **state)
 {
     (void)state;
@@ -462,7 +463,7 @@ static void test_a_cache_shares_and_drops(void **state)
     assert_int_equal(take_of(cache, "(", 0, &none, &err), STATUS_INVALID);
     constraint_cache_give(cache, a);
     constraint_cache_give(cache, b);
-    const struct constraint_entry *c = taken(cache, "c"); /* a is still held once: b goes */
+    const struct constraint_entry *c = taken(cache, "c"); /* a is still held once: b is evicted */
     assert_ptr_equal(taken(cache, "a"), a);
     struct constraint_cache_counts counts = constraint_cache_counts(cache);
     assert_int_equal(counts.compiled, 3);
@@ -482,14 +483,14 @@ static void test_a_cache_shares_and_drops(void **state)
         assert_int_equal(take_of(cache, "(", 0, &none, &err), STATUS_INVALID);
     }
     counts = constraint_cache_counts(cache);
-    assert_int_equal(counts.refused, 2); /* compiled once each, whatever comes of it */
+    assert_int_equal(counts.refused, 2); /* each is compiled once, whatever the result */
     assert_int_equal(counts.found, 4);
     constraint_cache_destroy(cache);
     token_trie_destroy(trie);
 }
 
-/* Nothing goes for one that wouldn't fit then either; one owner's take half at most, and make room
- * among themselves. */
+/* Nothing is evicted for a constraint that would not fit even then. One owner's constraints take
+ * half at most, and make room among themselves. */
 static void test_a_cache_is_shared_by_owners(void **state)
 {
     (void)state;

@@ -123,7 +123,7 @@ static void test_measurements_move_the_kind_they_are_of(void **state)
     assert_true(fabs(model.swap_scale - 0.5) < 0.02);
 }
 
-/* As tiles do: 1.7 ms a row of int8 where the shape says 39. */
+/* Like tiles: 1.7 ms a row of int8 while the estimate from the shape is 39. */
 static void test_a_core_may_be_far_from_the_estimate(void **state)
 {
     (void)state;

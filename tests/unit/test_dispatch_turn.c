@@ -11,7 +11,7 @@
 #include <sys/eventfd.h>
 
 #define MANY    100  /* more than a helper takes */
-#define LONG_US 2000 /* a turn after which helpers rest, whatever they had saved up */
+#define LONG_US 2000 /* after such a turn helpers pause, whatever they had saved up */
 
 #define POSTERS  2
 #define ROUNDS   1000

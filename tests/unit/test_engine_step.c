@@ -139,9 +139,9 @@ static void set_failpoints(const char *spec, const char *log)
     assert_int_equal(failpoint_init("test", &err), STATUS_OK);
 }
 
-/* One of two compute threads is held where it would begin its first job: the other loads the model
- * and computes whole steps, with the same bytes. If any of the items waited for it, this would not
- * end before the failpoint's minute is over. */
+/* One of two compute threads is held before its first job. The other loads the model and computes
+ * whole steps, with the same bytes. If any item waited for the held thread, the test would take the
+ * failpoint's whole minute. */
 static void test_a_step_is_done_by_the_threads_that_come(void **state)
 {
     (void)state;

@@ -239,8 +239,7 @@ static void test_streams_to_head_and_to_old_clients(void **state)
     close(fd);
 }
 
-#define SOON_US                                                                                    \
-    500000u /* milliseconds, where the machine isn't busy; the promise behind it is 1 s */
+#define SOON_US 500000u /* takes milliseconds on a quiet machine; the promise is 1 s */
 
 /* In `how`: 0 closes, 1 its half, 2 resets. `streaming`: the answer has begun. */
 static void leave(int fd, int how)

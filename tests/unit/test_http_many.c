@@ -84,7 +84,7 @@ static void test_thousands_of_connections(void **state)
     struct str heard;
     str_init(&heard, 65536);
     struct memory before = memory_now();
-    for (int i = 0; i < IDLE; i++) { /* half of them were of use before */
+    for (int i = 0; i < IDLE; i++) { /* half of them sent a request before */
         idle[i] = connected(address);
         str_clear(&heard);
         if (i % 2 == 0) {

@@ -406,7 +406,7 @@ static uint64_t until_closed(int fd, uint64_t begin_us, struct str *heard)
     return clock_now_us() - begin_us;
 }
 
-/* A preflight comes without a key: its body is read past, and counts nowhere. */
+/* A preflight comes without a key: its body is skipped, and counts nowhere. */
 static void test_a_preflights_body_is_dropped(void **state)
 {
     (void)state;
@@ -555,8 +555,8 @@ static void test_surplus_connections_are_turned_away(void **state)
     str_deinit(&heard);
 }
 
-/* A client that goes on sending behind its refusal is read for a while, so that it sees the
- * refusal, and not for ever. */
+/* If a client goes on sending after its refusal, the server reads for a limited time, so that the
+ * client sees the refusal. */
 static void test_what_still_comes_behind_an_answer_is_bounded(void **state)
 {
     (void)state;

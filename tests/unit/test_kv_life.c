@@ -27,7 +27,7 @@
 #include <cmocka.h>
 
 #define PATIENCE_MS 20000
-#define QUIET_MS    100 /* nothing comes for so long: it does not come */
+#define QUIET_MS    100 /* without an event for so long, none comes */
 #define READERS     4
 
 struct owner {
@@ -324,7 +324,7 @@ static bool forbid_comparing(void)
            syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0;
 }
 
-/* In a process of its own: 0, or the step that went wrong. */
+/* Runs in a process of its own. Returns 0, or the step that failed. */
 static int look_where_it_is_forbidden(const struct owner *owner)
 {
     static struct kv_life_word words[KV_LIFE_WORDS];

@@ -71,7 +71,7 @@ static int connect_to(const char *address)
     return fd;
 }
 
-/* Whether the server speaks (HTTP/2 begins with its settings) or closes. */
+/* Returns whether the server sends bytes (HTTP/2 begins with its settings) or closes. */
 static bool is_let_in(int fd)
 {
     char byte;

@@ -211,7 +211,7 @@ static void test_each_level_of_a_place_has_its_budget(void **state)
     unlink(path);
 }
 
-/* Each of 256 workers that come at once is seen, and each of its next life; still there is a
+/* Each of 256 workers that come at once gets its line, also in its next life. Still there is a
  * limit. */
 static void test_all_of_a_cluster_that_starts_are_told(void **state)
 {

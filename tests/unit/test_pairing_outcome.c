@@ -1,4 +1,4 @@
-/* pairing_outcome: a peer that is gone, and one that there is no byte path to. */
+/* pairing_outcome: a peer that is gone, and a peer without a byte path. */
 #include "decode_worker/kv_import.h"
 
 #include <setjmp.h>
@@ -27,7 +27,7 @@ static void test_what_was_admitted(void **state)
     }
 }
 
-/* Whatever is heard first, the stream's end or the pairing's. */
+/* The result is the same whether the stream's end or the pairing's end comes first. */
 static void test_one_that_ends_while_it_is_paired_with_is_gone(void **state)
 {
     (void)state;

@@ -126,7 +126,7 @@ static void naive_ask(struct world *w, uint32_t id)
                           : w->age + entry->frequency * sqrt(1 + (entry->length - 1 + 0.5) / 3);
 }
 
-/* The one that goes first, by looking at all; EVICTION_NONE: none may go. */
+/* Returns the block to evict first, by a scan over all; EVICTION_NONE: none may be evicted. */
 static uint32_t naive_victim(const struct world *w)
 {
     uint32_t least = EVICTION_NONE;

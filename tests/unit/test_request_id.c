@@ -1,4 +1,4 @@
-/* request_id: which of the ids that a client sends a request goes by; whatever is sent, it is
+/* request_id: which of a client's ids becomes the request's. Whatever the client sends, the id is
  * bounded and printable. */
 #include "router/request_id.h"
 

@@ -313,8 +313,8 @@ static void test_workers_that_die_before_opened_are_limited(void **state)
     assert_int_equal(f->life.runs, 0);
 }
 
-/* Runs that end by a failed step, of either worker, end the request with that, and not as if
- * workers had died. */
+/* If runs end by a failed step of either worker, the request ends with that reason, not with that
+ * of dead workers. */
 static void test_steps_that_fail_are_told(void **state)
 {
     struct fixture *f = *state; /* 3 runs */
@@ -336,7 +336,7 @@ static void test_steps_that_fail_are_told(void **state)
     expect(f, ">1 release a3; >12 release a3; finish internal none (step_failed)");
 }
 
-/* It would be the same elsewhere: no retry, whatever runs are left. */
+/* Another worker would get the same result: no retry, however many runs are left. */
 static void test_no_token_that_may_be_drawn_ends_it(void **state)
 {
     struct fixture *f = *state; /* 3 runs */

@@ -111,7 +111,7 @@ static void test_priorities(void **state)
     assert_int_equal(PRIORITY_OFFLINE, BATON__V1__PRIORITY__PRIORITY_OFFLINE);
 }
 
-/* The name comes back in the sentence: on one line, in whole characters. */
+/* The sentence repeats the name: on one line, in whole characters. */
 static void test_request_ids(void **state)
 {
     (void)state;
@@ -365,8 +365,8 @@ static void test_no_answer_to_a_prompt(void **state)
     assert_false(f.params.prompt_only);
 }
 
-/* It could end it, keep it waiting or fail: that token is drawn as if nothing had been asked of it,
- * which is refused all the same. */
+/* Options for the one drawn token could end it, delay it or fail. So it is drawn without them;
+ * invalid options are still refused. */
 static void test_no_answer_has_nothing_asked_of_it(void **state)
 {
     (void)state;

@@ -420,7 +420,7 @@ static void test_a_worker_takes_no_more_than_it_holds(void **state)
     assert_choice(route_handle(w, COUNT(w), &small, &handle), ROUTE_PLACED, 0, 3);
 }
 
-/* Whatever its decode worker holds: it never hears of it. */
+/* The decode worker's load doesn't matter: it never gets the request. */
 static void test_a_prompt_alone_needs_but_a_prefill_worker(void **state)
 {
     (void)state;
@@ -472,8 +472,8 @@ static void test_misfits_are_not_paired(void **state)
     assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 0, 3);
 }
 
-/* A handle of a worker that came back with another layout: to wait for a reader would be for
- * nothing, unless there is one that is only away. */
+/* A handle of a worker that came back with another layout: waiting for a reader is useless, unless
+ * one is only away. */
 static void test_handle_that_no_worker_fits_has_no_reader(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* route_pools: a pool decides as if it were alone, whatever the others have, lack or are given; and
- * its reserve of the places. */
+/* route_pools: a pool decides as if it were alone, whatever the others have, lack or get. Also its
+ * reserve of the places. */
 #include "router/planner/route_pools.h"
 
 #include "common/base/rng.h"
@@ -156,7 +156,7 @@ static void test_a_pool_decides_as_if_it_were_alone(void **state)
         outcomes[choice.outcome]++;
         pairs += choice.prefill != 0;
         begun += request.kind && choice.outcome == ROUTE_PLACED;
-        /* Whatever happens to the others is nothing to it. */
+        /* Changes in the other pools don't affect it. */
         for (size_t i = 0; i < life.pool_count; i++) {
             if (i == pool)
                 continue;

@@ -78,8 +78,8 @@ static void test_the_first_token_may_be_the_last(void **state)
     cluster_stop(&c);
 }
 
-/* The decode worker first hears of the next request, of two tokens: also where one is all that is
- * left of it. */
+/* The decode worker's first message is the next request, of two tokens. The same holds if one token
+ * of a request is left. */
 static void test_one_token_is_not_handed_over(void **state)
 {
     (void)state;
@@ -372,7 +372,7 @@ static void test_a_worker_refuses(void **state)
     cluster_start(&c);
     client_start(&c.world, &c.client, &(struct ask){.max_tokens = 1});
     struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
-    fake_refused(&c.prefill, &prefill, true); /* another might; there is none but itself */
+    fake_refused(&c.prefill, &prefill, true); /* another worker might; there is no other */
     fake_expect(&c.prefill, SEEN_RELEASE);
     prefill = fake_expect(&c.prefill, SEEN_PREFILL);
     assert_int_equal(prefill.attempt, 2);

@@ -111,7 +111,7 @@ static void test_unconfirmed_tokens_hold_others_back(void **state)
     cluster_start_with(&c, &config);
     cluster_to_decode(&c, &(struct ask){.max_tokens = 2, .deadline_us = WORLD_LIMIT_US}, &prefill,
                       &decode);
-    /* 8 tokens are on their way, so 8 more wait: to their deadline, and no worker hears of them. */
+    /* 8 tokens are on their way, so 8 more wait until their deadline, and no worker gets them. */
     client_start(&c.world, &waiting, &(struct ask){.max_tokens = 2});
     client_wait_end(&waiting, RPC_DEADLINE_EXCEEDED, "deadline");
     client_start(&c.world, &next, &(struct ask){.max_tokens = 2, .deadline_us = WORLD_LIMIT_US});
@@ -234,8 +234,8 @@ static void test_a_max_tokens_of_nobodys(void **state)
     cluster_stop(&c);
 }
 
-/* Before the answer has begun it becomes as long as the workers that are left have room for, all
- * its choices alike. */
+/* Before the answer has begun, its limit follows the room of the remaining workers, the same for
+ * all choices. */
 static void test_a_max_tokens_of_nobodys_shrinks(void **state)
 {
     (void)state;

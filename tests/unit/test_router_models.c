@@ -220,7 +220,7 @@ static void test_the_last_worker_of_a_model(void **state)
     cluster_stop(&c);
 }
 
-/* Other weights under the same name serve too, but end no answer that they have not begun. */
+/* Other weights under the same name serve too, but never continue an answer of the first ones. */
 static void test_an_answer_ends_with_the_weights_that_it_began_with(void **state)
 {
     (void)state;
@@ -276,7 +276,7 @@ static void ask_in(struct world *world, const char *name, const char *model, con
     struct client client;
     register_start(world, &client, &info, 0);
     struct client_event *event;
-    do { /* the answer's message, where there is one, is of no interest */
+    do { /* skips the answer's message, if there is one */
         event = ring_wait(client.events, WORLD_LIMIT_US);
         assert_non_null(event);
         client.closed = event->closed;
@@ -368,7 +368,7 @@ static void test_the_context_that_is_shown(void **state)
     shown_worker(workers, &list[2], ROLE_PREFILL, 1, 2048);
     workers_show(workers, board);
     assert_int_equal(status_board_context(board, models, 0), 100);
-    list[0].load.draining = true; /* the other takes work, although no prompt gets there */
+    list[0].load.draining = true; /* the other takes work, although no prompt reaches it */
     workers_show(workers, board);
     assert_int_equal(status_board_context(board, models, 0), 1000);
     list[1].load.draining = true;

@@ -47,7 +47,7 @@ static void test_an_echo_comes_first(void **state)
     cluster_stop(&c);
 }
 
-/* Whatever the one token is that computing the prompt takes, and whether it ends anything. */
+/* The prompt alone is the answer, whatever the one drawn token is, and whether it is an end. */
 static void test_a_prompt_without_an_answer(void **state)
 {
     (void)state;
@@ -115,8 +115,8 @@ static void test_a_prompt_alone_whose_worker_dies(void **state)
     }
 }
 
-/* Each failed step of a prompt alone is a run, though its Opened goes no further and its logprobs
- * haven't come. */
+/* Each failed step of a prompt alone counts as a run, although its Opened isn't passed on and its
+ * logprobs haven't come. */
 static void test_a_prompt_alone_whose_steps_fail(void **state)
 {
     (void)state;
@@ -135,7 +135,8 @@ static void test_a_prompt_alone_whose_steps_fail(void **state)
     cluster_stop(&c);
 }
 
-/* The decode worker hears of the handle when all of them have come: its tokens can't be before. */
+/* The decode worker gets the handle only when all logprobs have come: its tokens can't come
+ * before. */
 static void test_logprobs_of_a_prompt_come_before_the_answer(void **state)
 {
     (void)state;

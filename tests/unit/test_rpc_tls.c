@@ -281,7 +281,7 @@ static void test_many_connections_while_certificates_change(void **state)
         dial(world, world->client_certificates, "baton");
         echo(world, RPC_OK);
     }
-    /* All of them within a few looks of the watch: the last ones come through, too. */
+    /* All changes within a few looks of the watch: the last ones take effect, too. */
     uint64_t server = certificates_version(world->server_certificates);
     write_leaf(&plan, world->server_folder.cert, world->server_folder.key);
     uint64_t end_us = clock_now_us() + 20000000;

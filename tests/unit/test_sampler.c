@@ -167,7 +167,7 @@ static void test_banned_ids_are_never_drawn(void **state)
     sampler_deinit(&sampler);
 }
 
-/* As if the others were banned, and in their order of ids. */
+/* Draws as if the others were banned, in the order of ids. */
 static void test_only_what_is_allowed_is_drawn(void **state)
 {
     (void)state;

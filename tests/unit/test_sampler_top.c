@@ -61,7 +61,7 @@ static void check(uint32_t count, uint32_t top_k, float top_p)
                  kept, wanted);
 }
 
-/* Masses that are far apart, near each other in all but the last bits, and equal. */
+/* Masses that are far apart, equal except in the last bits, and equal. */
 static void draw_masses(struct rng *rng, uint32_t count, int kind)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -105,8 +105,8 @@ static void test_every_count_and_every_prefix(void **state)
     }
 }
 
-/* Many that are lost when they are added to 1, one by one, but not when they are added up before:
- * half of the mass is one token, or two. */
+/* Many small masses that vanish when they are added to 1 one by one, but not when they are added up
+ * before. Half of the mass is one token, or two. */
 static void test_where_the_order_of_additions_decides(void **state)
 {
     (void)state;
@@ -121,8 +121,8 @@ static void test_where_the_order_of_additions_decides(void **state)
         }
 }
 
-/* The same, where sums of blocks say that half is enough: added to 1 or more, each of these is
- * rounded up. */
+/* The same with masses that are each rounded up when they are added to 1 or more: sums of blocks
+ * say that half is enough. */
 static void test_where_each_addition_rounds_up(void **state)
 {
     (void)state;

@@ -213,8 +213,8 @@ static void test_lower_ones_go_on_where_their_blocks_are_not_enough(void **state
     }
 }
 
-/* A stalled one that keeps the only place of the batch would wait for ever for blocks that the
- * other's rows would free. */
+/* If a stalled sequence kept the only place of the batch, it would wait for ever for blocks that
+ * the other's rows would free. */
 static void test_who_has_no_block_takes_no_place(void **state)
 {
     (void)state;

@@ -33,7 +33,7 @@ static void test_without_a_handle_the_prompt_is_computed_here(void **state)
     assert_int_equal(sink_table_counters(f->table).admitted_local, 1);
 }
 
-/* Reads go on in pieces of max_read_blocks, one at a time, whatever comes meanwhile. */
+/* Reads go on in pieces of max_read_blocks, one at a time, whatever messages come meanwhile. */
 static void test_reading_in_pieces(void **state)
 {
     struct fixture *f = *state;

@@ -1,8 +1,8 @@
 /* sink: when a prefill worker is known to have ended, and when that takes its time. */
 #include "tests/unit/sink_fixture.h"
 
-/* Its end has closed the pairing and the stream, and dialling again is refused: that is certain,
- * whatever comes first. */
+/* The peer's end has closed the pairing and the stream, and a new connection is refused. This is
+ * proof, in whatever order they come. */
 static void test_a_peer_that_has_ended_is_lost_at_once(void **state)
 {
     struct fixture *f = *state;

@@ -381,7 +381,8 @@ static void test_the_lease(void **state)
     expect(f, ">91 gone 1.1");
 }
 
-/* However long it is computed: a prompt alone has no reader, and others get theirs late. */
+/* The lease holds for any length of computing: a prompt alone has no reader, and others get theirs
+ * late. */
 static void test_the_lease_of_what_nobody_reads(void **state)
 {
     struct fixture *f = *state;

@@ -227,8 +227,7 @@ static void test_who_waits_for_blocks_gets_them_from_who_leaves(void **state)
     assert_int_equal(next(fixture, STEP_RESERVED, NULL).key.request, 6);
 }
 
-/* One sequence's logits are not numbers: it fails with a sentence, and the one beside it in the
- * step goes on. */
+/* A sequence with NaN logits fails with a sentence, and the one beside it in the step goes on. */
 static void test_one_sequence_never_hurts_another(void **state)
 {
     struct fixture *fixture = *state;
@@ -321,7 +320,7 @@ static void test_refusals_do_not_fill_the_ring(void **state)
         else
             refused++;
         step_loop_remove(fixture->loop,
-                         spec.key); /* as a source or sink does, whatever came of it */
+                         spec.key); /* as a source or sink does, whatever the result */
     }
     assert_in_range(accepted, 256, 20000);
 }

@@ -117,7 +117,7 @@ static uint32_t load_of(struct side *side, enum kv_block_state state)
     return atomic_load(&step_loop_load(side->loop)->blocks[state]);
 }
 
-/* One after the other, with room for all. */
+/* Computes the requests one after the other, with room for all. */
 static void answers_alone(struct answers *answers)
 {
     struct side roomy;

@@ -166,7 +166,7 @@ static void test_what_is_refused(void **state)
     check_refused(named, odd, REASON_INVALID_CONSTRAINT, "tools");
 }
 
-/* It is of text, and there is none. */
+/* A response format is for text, and there is no text. */
 static void test_a_response_format_gives_way(void **state)
 {
     (void)state;

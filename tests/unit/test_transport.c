@@ -298,7 +298,7 @@ static double cpu_seconds(void)
 }
 
 /* Paired and idle for a second, until a byte comes on a pipe (from a process that counts the
- * second): no CPU to speak of. */
+ * second): hardly any CPU time. */
 static void test_waiting_is_sleeping(void **state)
 {
     struct fixture *f = *state;

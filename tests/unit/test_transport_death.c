@@ -189,8 +189,8 @@ static void test_a_stopped_peer_ends_by_the_deadline(void **state)
             fail_msg("byte %zu arrived late", i);
 }
 
-/* Stopped before the first byte of the pairing, so that it finds a connection half made and its
- * maker gone when it goes on. */
+/* Stopped before the first byte of the pairing: when it goes on, it finds a half-made connection
+ * without its dialer. */
 static void test_a_peer_stopped_before_the_first_read_goes_on(void **state)
 {
     struct fixture *f = *state;

@@ -12,7 +12,7 @@ static struct kv_frame hello_of(const struct world *w)
     return hello;
 }
 
-/* Polls the owner until it has said `count` bytes; fewer come back where it closed the connection
+/* Polls the owner until it has sent `count` bytes. Returns fewer if it closed the connection
  * before. */
 static size_t hear(struct world *w, int fd, void *bytes, size_t count)
 {
@@ -555,8 +555,8 @@ static void test_restarted_on_the_same_port(void **state)
     kv_transport_close(reader);
 }
 
-/* Every reader takes as fast as the owner sends, so that all of their connections are ready at
- * every poll, and there are more of them than one poll serves. */
+/* Every reader takes bytes as fast as the owner sends. So all connections are ready at every poll,
+ * and they are more than one poll serves. */
 static void test_readers_share_the_owner(void **state)
 {
     (void)state;

@@ -189,7 +189,7 @@ static void test_paths_that_are_too_long(void **state)
     assert_non_null(strstr(err.text, "weight-cache: the path is too long"));
 }
 
-/* As where a model folder can't be written to: root may, so a folder stands in the file's way. */
+/* Simulates a read-only model folder: root could write, so a folder blocks the file's name. */
 static void test_what_cannot_be_kept_is_served_all_the_same(void **state)
 {
     (void)state;

@@ -187,11 +187,11 @@ def test_quickstart_asks_the_first_of_several_models(quickstart):
 @pytest.mark.parametrize("flags", [["--api-keys", "keys"], ["--tls-cert=c", "--tls-key=k"]])
 def test_quickstart_asks_nothing_where_it_may_not(quickstart, flags):
     code, output, said = quickstart("--once", "--model", "with", "--", *flags)
-    assert code == 0 and "generate" not in said and "No passage: who asks must have a key (--api-key-file FILE)" in output, output + said
+    assert code == 0 and "generate" not in said and "No passage: a client needs a key (--api-key-file FILE)" in output, output + said
 
 
 @pytest.mark.parametrize("refusal,code", [("UNAUTHENTICATED (invalid_api_key): an API key is needed", 0), ("Socket closed (a server listens there: if it speaks TLS, give --tls-ca)", 0), ("UNAVAILABLE: no", 1)])
 def test_quickstart_learns_from_a_refusal_that_it_may_not_ask(quickstart, refusal, code):
     """Keys and certificates of a file of settings aren't seen before."""
     got, output, _ = quickstart("--once", "--model", "with", "--", "--config", "f", refusal=refusal)
-    assert got == code and ("No passage: who asks must have a key" in output, refusal in output) == (code == 0, code != 0), output
+    assert got == code and ("No passage: a client needs a key" in output, refusal in output) == (code == 0, code != 0), output

@@ -8,8 +8,7 @@ what a machine can:
 - "except" instead of "but for";
 - at most 100 columns in code and comments, 120 in Markdown (tables, code blocks and links aside).
 
-Usage: tests/plain_words.py [PATH...]     prints the findings of these files or folders (default: everything), then a count per folder
-       tests/plain_words.py --record      writes tests/plain_words_counts.txt: findings in comments of .c files, per folder"""
+Usage: tests/plain_words.py [PATH...]     prints the findings of these files or folders (default: everything), then a count per folder"""
 import collections
 import pathlib
 import re
@@ -17,7 +16,6 @@ import subprocess
 import sys
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
-COUNTS = TOP / "tests/plain_words_counts.txt"
 
 FIRST = re.compile(r"(What|Of|Who|Whose|Where|Those|That|Nobody|Somebody)\b")
 FIRST_OF_COMMENT = re.compile(FIRST.pattern, re.I)
@@ -118,19 +116,6 @@ def findings(names):
             yield name, *found
 
 
-def counts_of_comments():
-    """{folder: findings in comments of its .c and .cu files}"""
-    names = [name for name in tracked() if name.endswith((".c", ".cu"))]
-    counts = collections.Counter({folder_of(name): 0 for name in names})
-    counts.update(folder_of(name) for name, _, place, _ in findings(names) if place == "comment")
-    return dict(counts)
-
-
-def recorded():
-    """The counts that COUNTS holds."""
-    return {folder: int(count) for count, folder in (line.split() for line in COUNTS.read_text(encoding="utf-8").splitlines())}
-
-
 def folder_of(name):
     return str(pathlib.PurePosixPath(name).parent)
 
@@ -138,9 +123,6 @@ def folder_of(name):
 def main():
     if "-h" in sys.argv or "--help" in sys.argv:
         print(__doc__)
-        return
-    if "--record" in sys.argv:
-        COUNTS.write_text("".join(f"{count:5} {folder}\n" for folder, count in sorted(counts_of_comments().items()) if count), encoding="utf-8")
         return
     wanted = [str(pathlib.Path(a).resolve().relative_to(TOP)) for a in sys.argv[1:]]
     names = [n for n in tracked() if not wanted or any(n == w or n.startswith(w + "/") or w == "." for w in wanted)]

@@ -1,4 +1,4 @@
-"""The lint of plain words finds what it is there for, and the tree is free of it where it must be."""
+"""The lint of plain words finds planted sentences, and finds nothing in the tree."""
 import pathlib
 import sys
 
@@ -43,3 +43,7 @@ def test_a_planted_sentence_is_found(name, text, fault):
 def test_a_sound_sentence_is_not_found(name, text):
     assert not faults(name, text)
 
+
+def test_the_tree_is_plain():
+    wrong = [f"{name}:{line}: {fault}" for name, line, _, fault in plain_words.findings(plain_words.tracked())]
+    assert not wrong, f"{len(wrong)} findings (tests/plain_words.py lists all):\n" + "\n".join(wrong[:40])

@@ -282,3 +282,9 @@ def test_a_core_more_than_there_may_be():
     assert done.returncode == 1 and "nowhere" in done.stderr  # 510 bytes are what the setting takes
     done = run("baton-decode", *named, "--cpus", ",".join(["0"] * 257))
     assert done.returncode == 2 and "--cpus" in done.stderr
+
+
+def test_the_pages_of_settings_and_limits_are_of_these_programs():
+    """docs/generate writes them anew."""
+    done = subprocess.run([TOP / "docs/generate", "--build", BUILD, "--check"], text=True, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr

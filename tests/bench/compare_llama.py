@@ -8,10 +8,11 @@ DIR of --llama-bin holds llama-bench, llama-batched-bench and llama-quantize. Mo
 1.1B shape: a Hugging Face folder from the shape's config.json, what `baton quantize` makes of it, and the same weights as GGUF
 (packages gguf and numpy), quantized by llama-quantize. Weights are bf16 beside BF16, int8 beside Q8_0, int4 beside Q4_0.
 
-In each round every cell (shape, weights, threads) has its turn: ours, theirs; in the next round theirs, ours. What is measured
-goes into --work/state.json at once: a run that was ended goes on where it was when it is started again, and --report prints
-what is there. It goes on only with the programs, CPU model, --chunk and --prefix that it began with. Figures are medians over rounds, ratios are medians of the ratios within a round, with the least and the most of them. *Others* is the share of the
-pinned CPUs' time that other programs took meanwhile (median; 0 on a quiet machine)."""
+In each round every cell (shape, weights, threads) has its turn: ours, theirs; in the next round theirs, ours. Results go into
+--work/state.json at once: a run that was ended goes on where it was when it is started again, and --report prints what is there. It goes on
+only with the programs, CPU model, --chunk and --prefix that it began with. Figures are medians over rounds, ratios are medians of the
+ratios within a round, with the least and the most of them. *Others* is the share of the pinned CPUs' time that other programs took
+meanwhile (median; 0 on a quiet machine)."""
 import argparse
 import hashlib
 import json
@@ -40,7 +41,7 @@ FIGURES = {
     "decode, batch 8": {"bf16": (1.7, 2.0), "int8": (2.0, 3.0)},
     "decode, batch 16": {"bf16": (1.7, 2.0), "int8": (2.0, 3.0)},
 }
-# Of our own figures: (figure, value of `baton bench engine --json`) -> what the table calls it.
+# Baton's own figures: (figure, value of `baton bench engine --json`) -> what the table calls it.
 BOUNDS = {
     ("prefill 512", "linear_of_peak"): "linear layers of prefill 512, of the instruction's peak",
     ("prefill 2048", "linear_of_peak"): "linear layers of prefill 2048, of the instruction's peak",

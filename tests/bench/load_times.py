@@ -62,7 +62,7 @@ def plain_read(options, path):
 
 
 def cached_share(path):
-    """Of the file's pages, how many are in memory (mincore, which brings none in)."""
+    """Counts the file's pages that are in memory (mincore, which brings none in)."""
     size = path.stat().st_size
     pages = (ctypes.c_ubyte * -(-size // os.sysconf("SC_PAGESIZE")))()
     with open(path, "rb") as file:

@@ -35,7 +35,7 @@ from router_world import TOP, Baton, Load, fail, running, wait_until, words
 TOKENS = 30000
 RATE = 500
 READ_BYTES = 256  # a second, of each that reads slowly
-LINGER = "1h"  # of who reads slowly: cut off and come again, it would be the making of answers that is measured
+LINGER = "1h"  # for slow readers: if they were cut off and came again, the making of answers would be measured
 QUIET_PART = 4  # so many times fewer rounds before the crowd comes, and after it has left
 ORDER = "alone beside beside alone".split()
 DRAWS, SURE = 1000, 0.95
@@ -68,7 +68,7 @@ class Crowd(Load):
     def gather(self, options, router):
         self.tell("crowd", router.address, router.model, options.idle, options.slow, TOKENS)
         everyone = min(options.idle + options.slow, (options.max_connections or 60000) - 1000)
-        # Of the slow ones some are always between being put out and coming again.
+        # Some of the slow clients are always between being disconnected and coming again.
         wait_until("the crowd is there", lambda: self.tell("crowd")["connected"] >= everyone - 0.2 * options.slow, 90)
         time.sleep(2)
 
@@ -79,7 +79,7 @@ class Crowd(Load):
 
 
 def unsent_bytes(router):
-    """What waits in it for those who read slowly."""
+    """Bytes that wait in the router for slow readers."""
     with urllib.request.urlopen(f"http://{router.metrics}/metrics", timeout=10) as answer:
         return float(re.search(r"^baton_router_http_unsent_bytes (\S+)$", answer.read().decode(), re.M)[1])
 
@@ -89,7 +89,7 @@ def cpu_ns(process):
 
 
 def kernel_bytes():
-    """What all sockets of the machine hold, of TCP."""
+    """Memory of all TCP sockets of the machine."""
     fields = next(line.split() for line in pathlib.Path("/proc/net/sockstat").read_text().splitlines() if line.startswith("TCP:"))
     return 4096 * int(fields[fields.index("mem") + 1])
 
@@ -99,7 +99,7 @@ def stolen_seconds():
 
 
 def measure_round(options, load, routers, seed, quiet=False):
-    """quiet: nobody has a crowd."""
+    """quiet: no router has a crowd."""
     windows = []
     for i, which in enumerate(ORDER):
         before = {name: cpu_ns(router) for name, router in routers.items()}

@@ -1,4 +1,4 @@
-"""What of http_traps.py has an equivalent over gRPC, by the same names."""
+"""The traps of http_traps.py with an equivalent over gRPC, by the same names."""
 import re
 import time
 

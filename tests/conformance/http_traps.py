@@ -1,4 +1,5 @@
-"""What clients of other servers fell into, over HTTP: each trap is a function of a Door which asserts, and returns what it saw in a few words.
+"""Known traps for clients of other servers, over HTTP: each trap is a function of a Door that asserts, and returns its observation in a few
+words.
 
 `grpc` of a trap without an equivalent in grpc_traps.py says why there is none."""
 import json
@@ -250,7 +251,7 @@ def a_chat_goes_on_beyond_16_tokens_by_default(door):
         line = answer.readline()
         assert line, "it ended"
         frames += line.startswith(b"data: {")
-    connection.close()  # and nobody works on for it
+    connection.close()  # and no worker goes on for it
     return f"{frames} frames, then left"
 
 
@@ -517,7 +518,7 @@ def its_whole_body_is_taken(door):
 
 @trap("aiperf")
 def ignore_eos_and_min_tokens(door):
-    """Of a model that would end at once: its end is all but certain."""
+    """For a model that would end at once: its end is nearly certain."""
     ends = [door.ask("/tokenize", {"prompt": text, "add_special_tokens": False}).json["tokens"] for text in ENDS]
     bias = {str(ids[0]): 100 for ids in ends if len(ids) == 1}
     counts = [good(door.complete(door.prompt, max_tokens=9, logit_bias=bias, **more))["usage"]["completion_tokens"] for more in ({}, {"ignore_eos": True}, {"min_tokens": 9})]

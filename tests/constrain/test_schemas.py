@@ -15,7 +15,7 @@ TOP = HERE.parents[1]
 PROGRAM = pathlib.Path(os.environ["BATON_BUILD"]) / "tests/generate_answers"
 SCHEMAS = [json.loads(line) for line in (HERE / "schemas.jsonl").read_text(encoding="utf-8").splitlines()]
 SEEDS, MAX_TOKENS = 20 if os.environ.get("BATON_LONG") else 5, 400
-COMPLETE = 0.99  # of all answers; the others are cut off at MAX_TOKENS
+COMPLETE = 0.99  # share of all answers; the others are cut off at MAX_TOKENS
 
 TOKENIZERS = {
     "tiny-shakespeare": TOP / "deploy/local/tiny-shakespeare/tokenizer.json",  # 2,048 tokens

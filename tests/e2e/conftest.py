@@ -19,7 +19,7 @@ def pytest_runtest_makereport(item, call):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """What a file of tests has to show."""
+    """The fixtures of a file of tests."""
     for line in getattr(config, "table", []):
         terminalreporter.write_line(line)
 

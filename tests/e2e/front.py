@@ -7,7 +7,7 @@ SETTINGS = {"http-listen": "127.0.0.1:0"}
 
 
 def address(cluster):
-    """Of a cluster started with SETTINGS, or of a bare router with --http-listen."""
+    """The HTTP door of a cluster started with SETTINGS, or of a bare router with --http-listen."""
     if hasattr(cluster, "front"):
         return cluster.front
     log = (cluster.folder / "logs/router.log").read_text()

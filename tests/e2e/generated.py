@@ -1,4 +1,5 @@
-"""Python's side of a .proto, made from the published file and nothing else. What is made is imported and gone: a test that is killed leaves nothing behind."""
+"""Python's side of a .proto, made from the published file and nothing else. The generated files are imported and deleted: a killed test
+leaves nothing behind."""
 import importlib
 import pathlib
 import sys

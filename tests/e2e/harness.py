@@ -28,7 +28,7 @@ def failpoint(name, action):
 
 
 def arm(path, spec):
-    """What processes whose BATON_FAILPOINTS is @path do from now on."""
+    """Sets the failpoints of processes with BATON_FAILPOINTS=@path from now on."""
     new = path.with_suffix(".new")
     new.write_text(spec)
     new.rename(path)
@@ -143,7 +143,7 @@ class Cluster:
         return {key: float(value) for key, value in re.findall(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", text, re.M)}
 
     def blocks(self, name):
-        """{'free': n, 'used': n, 'pinned': n, 'landing': n} of one worker. Free: what nobody holds, cached or not."""
+        """{'free': n, 'used': n, 'pinned': n, 'landing': n} of one worker. Free: blocks without a holder, cached or not."""
         seen = self.metrics(name)
         states = {state: int(seen[f'baton_kv_blocks{{state="{state}"}}']) for state in ("free", "cached", "used", "pinned", "landing")}
         states["free"] += states.pop("cached")
@@ -183,7 +183,7 @@ class Cluster:
         return [line.split() for line in self.failpoint_log.read_text().splitlines()] if self.failpoint_log.exists() else []
 
     def failpoint_go(self, name):
-        """What pauses there goes on."""
+        """Lets a paused point go on."""
         self.failpoint_log.with_name(f"{self.failpoint_log.name}.{name}.go").touch()
 
     # --- ending ---

@@ -14,7 +14,7 @@ from harness import BATON, wait_until
 class Terminal:
     def __init__(self, cluster, *command, program=BATON, **environment):
         self.master, slave = pty.openpty()
-        self.state = tempfile.TemporaryDirectory()  # no test writes to the home of who runs it
+        self.state = tempfile.TemporaryDirectory()  # no test writes to the home of its user
         environment = {**cluster.environment, "TERM": "xterm", "NO_COLOR": "1", "XDG_STATE_HOME": self.state.name, **environment}
         self.process = subprocess.Popen(["setsid", "--ctty", str(program), *command], stdin=slave, stdout=slave, stderr=slave, env=environment)
         os.close(slave)
@@ -28,10 +28,10 @@ class Terminal:
         wait_until(f"{pattern!r} is shown in {self.text[-500:]!r}", look, 60)
 
     def read(self):
-        """What is there; nothing: it is over."""
+        """Returns the bytes that are there; nothing: it is over."""
         try:
             return os.read(self.master, 65536).decode(errors="replace")
-        except OSError:  # nobody has the terminal any more
+        except OSError:  # no process has the terminal any more
             return ""
 
     def type(self, text):

@@ -1,4 +1,4 @@
-"""API keys: who may call, how much, with which priority, whose cached prompts it hits, and what the outside hears of the inside."""
+"""API keys: which keys may call, how much, with which priority, which cached prompts they hit, and what clients learn of the inside."""
 import hashlib
 import random
 import re
@@ -79,7 +79,7 @@ def test_generate_with_a_key(doors, tmp_path):
     key.write_text("x" * 513)
     failed = cluster.command("generate", "--api-key-file", key, "To be")
     assert failed.returncode == 1 and "holds over 512 bytes" in failed.stderr
-    key.write_text("key  one\nline id=one\n")  # what `baton key new` prints
+    key.write_text("key  one\nline id=one\n")  # output of `baton key new`
     failed = cluster.command("generate", "--api-key-file", key, "To be")
     assert failed.returncode == 2 and "holds several lines, but a key is one" in failed.stderr
 

@@ -130,7 +130,7 @@ def test_answers_that_are_too_large_together(served):
 
 
 def counted(door, status):
-    """Of the only model."""
+    """Metrics of the only model."""
     return int(re.search(rf'^baton_router_requests_total{{model_name="[^"]*",status="{status}"}} (\d+)$', door.ask("/metrics").body.decode(), re.M).group(1))
 
 

@@ -1,4 +1,5 @@
-"""What nobody should send to the OpenAI-compatible door, byte by byte: each has the right status, a sentence and a stable code, and the server goes on."""
+"""Bad input to the OpenAI-compatible door, byte by byte: each has the right status, a sentence and a stable code, and the server goes
+on."""
 import json
 import pathlib
 import re
@@ -11,7 +12,7 @@ from harness import TOP, wait_until
 
 COMPLETIONS, CHAT, TOKENIZE, DETOKENIZE = "/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"
 MALFORMED, HEAD = (400, "malformed"), (400, "malformed_request")
-BEHIND = b"GET /v1/models HTTP/1.1\r\nHost: test\r\n\r\n"  # what must never be taken for a request
+BEHIND = b"GET /v1/models HTTP/1.1\r\nHost: test\r\n\r\n"  # must never be taken for a request
 
 
 def completion(**more):
@@ -30,7 +31,7 @@ def nested(depth, inside="1", left="[", right="]"):
     return (left * depth + inside + right * depth).encode()
 
 
-# What it is: (path, body), status, code[, param]. Bodies are what json.dumps takes, or bytes as they are.
+# Name: (path, body), status, code[, param]. Bodies are values for json.dumps, or bytes as they are.
 NOT_JSON = {
     "no body": ((COMPLETIONS, b""), *MALFORMED),
     "blanks": ((COMPLETIONS, b" \r\n\t "), *MALFORMED),
@@ -204,7 +205,7 @@ def head(*lines, body=b"", end=b"\r\n"):
 POST = ("POST /v1/completions HTTP/1.1", "Host: test")
 GET = ("GET /v1/models HTTP/1.1", "Host: test")
 CHUNKED = "Transfer-Encoding: chunked"
-# What it is: bytes, status, code. BEHIND stands where a second reader might find a second request.
+# Name: bytes, status, code. BEHIND stands where a second reader might find a second request.
 HEADS = {
     "two lengths": (head(*POST, "Content-Length: 0", "Content-Length: 49", body=BEHIND), *HEAD),
     "one length twice": (head(*POST, "Content-Length: 0", "Content-Length: 0", body=BEHIND), *HEAD),
@@ -264,7 +265,7 @@ HEADS = {
     "DELETE of a model": (head("DELETE /v1/models/x HTTP/1.1", "Host: a"), 405, "method_not_allowed"),
     "a model that isn't, with slashes": (head("GET /v1/models/..%2f..%2fetc%2fpasswd HTTP/1.1", "Host: a"), 404, "model_not_found"),
 }
-RETRIED = {408, 409, 429, 500, 502, 503}  # what the SDKs send again
+RETRIED = {408, 409, 429, 500, 502, 503}  # statuses on which the SDKs send again
 
 
 def sentence_of(error):
@@ -327,7 +328,7 @@ def test_what_stands_behind_a_bad_head_is_never_a_request(cluster):
 
 
 def test_a_connection_goes_on_where_its_request_was_whole(cluster):
-    """SDKs keep their connections: a mistake in a body costs nobody his."""
+    """SDKs keep their connections: a mistake in a body doesn't cost the connection."""
     door = front.Front(cluster)
     connection = door.connect()
     for (path, body, *fields), status, code, *_ in list(BODIES.values())[::7]:

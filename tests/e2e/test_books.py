@@ -1,5 +1,5 @@
-"""Who has an answer finds all books settled: its places are free, its key may ask again, and it is counted. That it is so in the very moment when the last
-bytes are handed over is what test_dispatch_books looks at; here are the real doors, again and again."""
+"""A client that has its answer finds all books settled: its places are free, its key may ask again, and it is counted. That it is so in the
+very moment when the last bytes are handed over is what test_dispatch_books looks at; here are the real doors, again and again."""
 import grpc
 import pytest
 from bare import Bare

@@ -60,7 +60,7 @@ class Chat(Terminal):
         wait_until("keys come one by one", self.takes_keys, 20)
 
     def says(self, keys):
-        """What the model is asked by these keys and Enter, of a transcript of its own."""
+        """Returns the model's prompt after these keys and Enter, from a transcript of its own."""
         count, begin = len(self.model.asked), len(self.text)
         self.type(keys + "\r")
         self.read_until(r"ok\r\n\[1 \+ 1 tokens.*> $", begin)

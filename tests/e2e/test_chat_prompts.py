@@ -1,4 +1,4 @@
-"""What `baton chat-template` prints is the prompt that the server makes of the same request, as OpenAI's clients send it."""
+"""`baton chat-template` prints the prompt that the server makes of the same request, as OpenAI's clients send it."""
 import json
 import subprocess
 

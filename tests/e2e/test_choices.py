@@ -39,7 +39,7 @@ def test_choices_are_the_same_wherever_they_are_computed(start_cluster, connect)
             assert [list(choice.logits_hashes) for choice in [once, *once.others]] == [hashes for _, hashes, _ in answers]
             assert [choice.finished.choice for choice in [once, *once.others]] == list(range(n)) and len(once.others[0].logprobs) == 24
             assert once.usage == last.usage
-        if (prefill, decode) == (1, 1) and n > 1:  # but for its last, partial block, the prompt is computed once
+        if (prefill, decode) == (1, 1) and n > 1:  # except its last, partial block, the prompt is computed once
             assert cluster.total("prefill-0", HITS) >= 3 * 192
         results.append(answers)
         cluster.stop()

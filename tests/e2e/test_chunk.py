@@ -1,4 +1,4 @@
-"""How long the steps of a prefill worker are, where nobody says: as long as this machine needs to be busy, as it measured."""
+"""The default length of a prefill worker's steps: as long as this machine needs to be busy, as it measured."""
 import math
 import re
 

@@ -1,4 +1,5 @@
-"""The commands that ask the router's listener of figures, and its spans, over TLS: whom they trust, what they show, and what each refusal says."""
+"""The commands that ask the router's listener of figures, and its spans, over TLS: the servers that they trust, the certificates that they
+show, and the sentence of each refusal."""
 import http.server
 import json
 import re
@@ -139,7 +140,7 @@ def test_the_longest_id_of_a_request(shared):
 
 
 class Guard(http.server.BaseHTTPRequestHandler):
-    """What may stand before a router: it asks for a key, and answers with what the router said."""
+    """A proxy before a router: it asks for a key, and answers with the router's answer."""
     def do_GET(self):  # noqa: N802
         good = self.headers.get("Authorization") == f"Bearer {self.server.key}"
         self.send_response(200 if good else 401)

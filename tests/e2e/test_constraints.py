@@ -161,7 +161,7 @@ def test_ends(shared_cluster, connect):
                                                           constraint=constraint(choice=CHOICES)), timeout=60)
     texts = [several.text] + [choice.text for choice in several.others]
     assert set(texts) <= set(CHOICES) and len(set(texts)) > 1
-    # What the model would say is told as it would say it.
+    # The model's own answer is sent unchanged.
     told = client.generate("ROMEO:", seed=1, logprobs=5, constraint=constraint(choice=["the Nurse"]))
     free = client.generate("ROMEO:", seed=1, logprobs=5)
     assert told.logprobs[0][1] == free.logprobs[0][1]
@@ -215,7 +215,7 @@ def test_what_cannot_be_kept_is_refused(start_cluster, connect):
         assert door.ask("/v1/completions", b'{"prompt": "a", "max_tokens": 60, "guided_json": {"const": %s}}' % number.encode()).json["choices"][0]["text"] == number
     assert door.ask("/v1/completions", b'{"prompt": "a", "guided_json": {"const": 1e999}}').error == (400, "invalid_constraint", "guided_json")
     assert door.complete("a", max_tokens=1).status == 200
-    # Of a prompt alone nothing is drawn that has to keep one.
+    # With a prompt alone no token is drawn, so there is nothing to constrain.
     assert door.complete("a", guided_regex="(", max_tokens=0, echo=True).json["choices"][0]["text"] == "a"
     assert client.generate("a", constraint=constraint(regex="("), max_tokens=0, echo=True).finished.reason == pb.FINISH_REASON_MAX_TOKENS
     # The bans of the request itself: its own fault, at once, and no step that failed.
@@ -226,7 +226,7 @@ def test_what_cannot_be_kept_is_refused(start_cluster, connect):
 
 
 def test_one_that_takes_long_holds_nobody_up(shared_cluster, connect):
-    """While it is compiled others are answered, it can be cancelled, and whoever asks for the same waits with it; then it is known."""
+    """While it is compiled others are answered, it can be cancelled, and requests for the same one wait with it; then it is known."""
     client = connect(shared_cluster())
     slow = constraint(schema={"enum": list(range(18000))})
 

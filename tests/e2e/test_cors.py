@@ -1,4 +1,4 @@
-"""Pages of other origins in a browser: whose may read answers, and what a browser asks before it asks."""
+"""Pages of other origins in a browser: which origins may read answers, and the browser's preflight requests."""
 import http.client
 
 import front

@@ -1,5 +1,5 @@
-"""Many idle and slow clients of the router's HTTP door, in the clear and over TLS: memory for each is bounded, whoever comes is served, and who reads slowly loses
-nothing. (10,000 and 1,000: tests/bench/router_crowd.py.)"""
+"""Many idle and slow clients of the router's HTTP door, in the clear and over TLS: memory for each is bounded, newcomers are served, and
+slow readers lose nothing. (10,000 and 1,000: tests/bench/router_crowd.py.)"""
 import contextlib
 import http.client
 import itertools
@@ -26,10 +26,12 @@ LIVE = b"GET /live HTTP/1.1\r\nHost: a\r\n\r\n"
 SLOW_BODY = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{"
 SLOW_HEAD = b"POST /v1/completions HTTP/1.1\r\nHos"
 SLOW_HANDSHAKE = b"\x16\x03\x01"
-# Of one who reads slowly: little waits with the system, on this side (bytes) and on the router's, which goes by the size of segments: 64 KiB on loopback.
+# A slow reader's socket: little waits in the system, on this side (bytes) and on the router's, which goes by the size of segments: 64 KiB
+# on loopback.
 WINDOW, SEGMENT = 4 * KIB, 88
 TAKEN_UP = 384 * KIB  # by the system, at most, before they read
-# They read a piece a turn, to the end, and beside each turn somebody asks. The system takes up more the more it has delivered: first few bytes, so that the router keeps some.
+# They read a piece a turn, to the end, and beside each turn another client asks. The system takes up more the more it has delivered: first
+# few bytes, so that the router keeps some.
 PIECE, LATER_PIECE, FIRST_TURNS = 256, 4 * KIB, 20
 # Long however its tokens come together: the echo of its prompts, of the longest token there is.
 WORDS = json.loads((SHAKESPEARE / "tokenizer.json").read_text())["model"]["vocab"]
@@ -62,7 +64,7 @@ def scene():
 
 
 def connect(router, narrow=False):
-    """In the clear. narrow: of one who reads slowly."""
+    """In the clear. narrow: for a slow reader."""
     host, port = router.front.rsplit(":", 1)
     client = socket.socket()
     if narrow:
@@ -82,7 +84,7 @@ def enter(router, said, narrow=False):
 
 
 def figure(router, name):
-    """Of /metrics, whatever its labels."""
+    """A value of /metrics, whatever its labels."""
     with urllib.request.urlopen(f"http://{router.http}/metrics", timeout=10) as answer:
         return sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", answer.read().decode(), re.M))
 
@@ -140,7 +142,7 @@ def test_a_crowd_costs_little_and_keeps_nobody_out(scene, tmp_path, over_tls):
     router = scene(authority=Authority(tmp_path / "ca") if over_tls else None)
     count, most = OVER_TLS if over_tls else IN_THE_CLEAR
     with contextlib.ExitStack() as crowd:
-        for _ in range(50):  # what the first requests take for good
+        for _ in range(50):  # memory that the first requests take for good
             assert ask(router) == 200
         for _ in range(50):
             idle(router).close()
@@ -162,7 +164,7 @@ def test_who_reads_slowly_gets_everything_and_holds_up_nobody(scene, tmp_path, o
     router = scene(authority=Authority(tmp_path / "ca") if over_tls else None)
     with contextlib.ExitStack() as crowd:
         quick = [crowd.enter_context(enter(router, LONG_ANSWER)) for _ in range(READERS)]
-        read_in_turns(quick, lambda turn: None)  # what the work on so many takes, slowly read or not
+        read_in_turns(quick, lambda turn: None)  # memory for so many requests, slowly read or not
         before = router.resident_bytes()
         readers = [crowd.enter_context(enter(router, LONG_ANSWER, narrow=True)) for _ in range(READERS)]
         wait_until("their answers wait in the router", lambda: unsent_bytes(router) >= READERS * (ECHO_BYTES - TAKEN_UP), 20)

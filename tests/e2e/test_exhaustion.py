@@ -32,7 +32,7 @@ def lost_lines(http):
 
 @pytest.mark.parametrize("door", ["grpc", "http"])
 def test_a_router_out_of_descriptors(door):
-    """Those inside go on, nothing spins, those outside are told or wait, and later all is as before."""
+    """Clients inside go on, nothing spins, clients outside are refused or wait, and later all is as before."""
     router = Bare("baton-router", prefix=("prlimit", f"--nofile={DESCRIPTORS[door]}:{DESCRIPTORS[door]}"), stderr=subprocess.DEVNULL)
     inside = Client(router.grpc)
     assert models(inside)
@@ -61,7 +61,7 @@ def test_a_worker_out_of_descriptors(start_cluster, connect):
     wanted = client.generate([1, 2, 3, 4], max_tokens=40, **prompt).ids
     for name in ("prefill-0", "decode-0", "decode-1"):
         subprocess.run(["prlimit", "--pid", str(cluster.pids[name]), "--nofile=64:64"], check=True)
-    # First at the door of the metrics, so that both doors have somebody to turn away.
+    # First at the door of the metrics, so that both doors have a client to turn away.
     crowds = [connect_many(cluster.processes[name][door], count) for name in ("prefill-0", "decode-0", "decode-1")
               for door, count in (("metrics", 60), ("address", 100))]
     for name in ("prefill-0", "decode-0", "decode-1"):
@@ -104,14 +104,14 @@ def answered(router):
     try:
         return models(fresh)
     except Exception:
-        return None  # a call of somebody else may be cut off with it
+        return None  # another client's call may be cut off with it
     finally:
         fresh.close()
 
 
 @pytest.mark.parametrize("place", ["full", "closed", "unread"])
 def test_logs_that_cannot_be_written(place):
-    """Standard error is a full disk, a closed pipe, a pipe that nobody reads: requests are answered, lines are counted."""
+    """Standard error is a full disk, a closed pipe, a pipe without a reader: requests are answered, lines are counted."""
     ends = os.pipe() if place != "full" else [None, os.open("/dev/full", os.O_WRONLY)]
     if place == "closed":
         os.close(ends[0])

@@ -123,7 +123,7 @@ def test_up_reports_a_dead_child(start_cluster):
     assert len(cluster.generate([20, 21, 22], max_tokens=3, ignore_eos=True)["token_ids"]) == 3
 
 
-POISON = 380  # a token whose embedding is not a number
+POISON = 380  # a token with a NaN embedding
 
 
 def poisoned_model(folder):

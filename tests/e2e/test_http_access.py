@@ -1,4 +1,4 @@
-"""API keys at the HTTP door: who may ask, how much, what a refusal looks like to OpenAI's clients, and whose cached prompts are hit."""
+"""API keys at the HTTP door: which keys may ask, how much, the form of a refusal for OpenAI's clients, and which cached prompts are hit."""
 import random
 import socket
 
@@ -48,7 +48,7 @@ def test_what_needs_a_key(doors):
         assert ours.ask(path, posts.get(path)).status == 200, path
     for path in ("/health", "/ready", "/live", "/version"):
         assert nobody.ask(path).status == 200, path
-    assert ours.ask("/metrics").error == (404, "not_found", None) == nobody.ask("/metrics").error  # of all callers: where operators look
+    assert ours.ask("/metrics").error == (404, "not_found", None) == nobody.ask("/metrics").error  # series of all callers, for operators
     for bad in ({"authorization": ours.key}, {"authorization": "Basic " + ours.key}, {"authorization": "Bearer " + ours.key[:-1]}, {"authorization": "Bearer " + "x" * 4000}):
         assert nobody.ask("/v1/models", headers=bad).status == 401, bad
     assert nobody.ask("/v1/models", headers={"authorization": "bearer  " + ours.key}).status == 200
@@ -105,7 +105,7 @@ def test_requests_at_once(doors):
     """Two streams take both places, until one of their clients leaves; by gRPC the key has the same two."""
     ours, other = doors({"ours": {"running": 2}, "other": {}})
     completions = package(ours).completions
-    completions.create(model=MODEL, prompt="To be", max_tokens=1)  # what the package loads at its first call takes longer than an answer
+    completions.create(model=MODEL, prompt="To be", max_tokens=1)  # the package's imports at its first call take longer than an answer
     streams = [completions.create(model=MODEL, prompt="To be", max_tokens=2000, temperature=1, stream=True, extra_body={"ignore_eos": True}) for _ in range(2)]
     reply = ours.complete("To be", **SHORT)
     assert reply.error[:2] == (429, "rate_limited") and "2 requests running at once" in reply.json["error"]["message"] and reply.headers["retry-after"] == "1"

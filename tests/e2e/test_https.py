@@ -1,5 +1,5 @@
-"""TLS of HTTP: the public door and the listeners of figures, as openssl's s_client, the openai package and curl see them: which versions and ciphers are spoken, who gets in, and
-what else a scanner of TLS looks for. Certificates that change under load: test_tls.py."""
+"""TLS of HTTP: the public door and the listeners of figures, as openssl's s_client, the openai package and curl see them: the versions and
+ciphers, the admitted clients, and other checks of a TLS scanner. Certificates that change under load: test_tls.py."""
 import re
 import socket
 import ssl
@@ -81,7 +81,7 @@ def test_a_server_of_another_ca_is_refused_by_clients(shared):
 
 @pytest.mark.parametrize("version", ["-tls1", "-tls1_1", "-tls1_2", "-tls1_3"])
 def test_versions(shared, version):
-    """Those before 1.2 are refused, also to a client that would take them (security level 0)."""
+    """Versions before 1.2 are refused, also to a client that would take them (security level 0)."""
     for address, protocol in servers(shared):
         done = knock(shared, address, protocol, version, "-cipher", "ALL:@SECLEVEL=0")
         if version in ("-tls1", "-tls1_1"):
@@ -106,7 +106,8 @@ def test_who_knocks_does_speak_them(shared, version, spoken):
 
 
 def test_ciphers(shared):
-    """Of TLS 1.2 those with forward secrecy and authenticated encryption, and no other: each cipher that this openssl knows is tried by itself."""
+    """TLS 1.2 allows only ciphers with forward secrecy and authenticated encryption: each cipher that this openssl knows is tried by
+    itself."""
     listed = subprocess.run(["openssl", "ciphers", "-tls1_2", "-s", "ALL:COMPLEMENTOFALL:@SECLEVEL=0"], capture_output=True, text=True, check=True).stdout.strip().split(":")
     tried = [name for name in listed if not re.match("TLS_|.*PSK|.*SRP", name)]
     assert len(tried) > 30
@@ -130,7 +131,7 @@ def test_nothing_is_renegotiated_resumed_or_compressed(shared):
         # a server of HTTP/2 speaks first: its settings may cross the wish, and then they are what s_client complains about
         refused = "no renegotiation" in done.stderr or protocol == "h2" and "unexpected record" in done.stderr
         assert "RENEGOTIATING" in done.stdout + done.stderr and refused, (address, done.stdout[-800:], done.stderr)
-        assert done.stderr.count("depth=0") == 1, (address, done.stderr)  # of one handshake
+        assert done.stderr.count("depth=0") == 1, (address, done.stderr)  # limit of one handshake
     for address, _ in servers(shared)[:2]:
         done = knock(shared, address, "http/1.1", "-tls1_2", "-reconnect")
         assert "New, TLSv1.2" in done.stdout and "Reused" not in done.stdout and "TLS session ticket:" not in done.stdout
@@ -158,7 +159,7 @@ def test_a_handshake_that_is_never_made(shared):
 
 
 def test_up_prints_a_url_and_a_curl_that_works(tmp_path, start_cluster):
-    """What `baton up` prints, with TLS and a key, is run by a shell as it stands, but for the names of the files."""
+    """A shell can run the commands that `baton up` prints, with TLS and a key, unchanged except the names of the files."""
     world, (key, line) = {}, new_key("ci")
     (tmp_path / "keys").write_text(line + "\n")
 

@@ -48,7 +48,7 @@ def test_requests_wait_for_blocks_and_what_never_fits_is_told_the_numbers(start_
 
 @pytest.mark.parametrize("program", ["baton-prefill", "baton-decode"])
 def test_a_worker_that_cannot_listen_ends(program):
-    """It is up but for the last steps: everything that it has started must go down again."""
+    """It is up except for the last steps: everything that it has started must go down again."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = subprocess.run([BUILD / "bin" / program, "--name", "w", "--router", "127.0.0.1:1", "--model", GOLDEN / "llama",
                                "--listen", "127.0.0.1:%d" % taken.getsockname()[1]], capture_output=True, text=True, timeout=60)
@@ -74,7 +74,7 @@ def test_one_worker_more_than_there_is_room_for(router):
             registry.RegisterWorker(wp.RegisterRequest(info=info), timeout=20)
         assert (caught.value.code(), reason_of(caught.value)) == (EXHAUSTED, "too_many_workers")
         info.name, info.incarnation = "w7", 8
-        registry.RegisterWorker(wp.RegisterRequest(info=info), timeout=20)  # who is in stays in
+        registry.RegisterWorker(wp.RegisterRequest(info=info), timeout=20)  # admitted clients stay
 
 
 def test_one_watch_more_than_there_is_room_for(router):
@@ -117,7 +117,7 @@ def metric(program, name):
 
 
 def and_wait(done, *messages):
-    """What a client sends that then doesn't half-close."""
+    """A client sends this and then doesn't half-close."""
     yield from messages
     done.wait()
 

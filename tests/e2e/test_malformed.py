@@ -37,7 +37,7 @@ IDS = field(4, 2, field(1, 2, b"\x01\x02"))
 
 
 def nested(depth):
-    """Groups and messages inside each other; field 99 is nobody's."""
+    """Groups and messages inside each other; field 99 is unknown."""
     body = b""
     for _ in range(depth):
         body = field(99, 2, body)
@@ -50,7 +50,7 @@ def sampled(**values):
 
 # name, method, request (a message or bytes), status, code, part of the sentence
 CASES = [
-    # What is no GenerateRequest.
+    # Bytes that are no GenerateRequest.
     ("nothing at all", GENERATE, b"", INVALID, "missing_input", "neither text nor token_ids"),
     ("a lone tag", GENERATE, b"\x1a", INVALID, "malformed", "malformed GenerateRequest"),
     ("a text that is cut off", GENERATE, TEXT[:-3], INVALID, "malformed", "malformed GenerateRequest"),
@@ -70,7 +70,7 @@ CASES = [
     ("ids that end in the middle", GENERATE, field(4, 2, field(1, 2, b"\x80")), INVALID, "malformed", "malformed"),
     ("zeros", GENERATE, b"\0" * 1000, INVALID, "malformed", "malformed GenerateRequest"),
     ("another protocol", GENERATE, b"GET / HTTP/1.1\r\n\r\n", INVALID, "malformed", "malformed GenerateRequest"),
-    # What is asked for.
+    # The requested outputs.
     ("ids without any", GENERATE, request([]), INVALID, "empty_prompt", "the prompt has no tokens"),
     ("an id beyond the vocabulary", GENERATE, request([1, 2, 1 << 31]), INVALID, "invalid_token_id", "token_ids[2] is 2147483648, but the model's ids end at 2047"),
     ("the first id beyond it", GENERATE, request([2048]), INVALID, "invalid_token_id", "token_ids[0] is 2048"),
@@ -198,7 +198,8 @@ def test_malformed_request(cluster, client, name, path, message, status, code, s
 
 
 def test_headers_over_16_kib(cluster, client):
-    """gRPC core answers, and may close the connection that they came over (in the middle of a header block): nobody else's."""
+    """gRPC core answers, and may close the connection that they came over (in the middle of a header block): other clients' connections
+    stay."""
     with grpc.insecure_channel(cluster.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         got = raw(channel, GENERATE, TEXT, metadata=[("x-large", "a" * 17000)])
     cluster.table.append(("17,000 bytes of metadata", got[0].name, got[1], got[2]))

@@ -122,7 +122,7 @@ def test_one_pool_killed(start_cluster, connect):
     for response in other:
         ids += response.delta.token_ids
     assert ids == alone.ids
-    # Those that wait for workers that are gone keep nobody waiting.
+    # Requests that wait for missing workers don't delay others.
     waiting = [client.start(TEXT, model="words", max_tokens=4) for _ in range(8)]
     assert client.generate([3, 1, 4], model="llama", max_tokens=400, temperature=0, ignore_eos=True).ids == alone.ids
     for call in waiting:

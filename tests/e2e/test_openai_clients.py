@@ -20,7 +20,7 @@ def package(address, kind=openai.OpenAI, **more):
 
 
 def at_work(cluster):
-    """What the workers say that they hold and run, by their own metrics."""
+    """The held blocks and running requests of the workers, by their own metrics."""
     told = {}
     for name in ("prefill-0", "decode-0"):
         figures = cluster.metrics(name)

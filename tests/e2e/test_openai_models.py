@@ -63,7 +63,7 @@ def test_a_flood_of_one_leaves_room_for_the_other(start_cluster):
     door = front.Front(cluster)
     flood = door.complete([[849, 28]] * 7, model="words", max_tokens=2)
     assert flood.error == (503, "overloaded", None) and 'too many requests for model "words" are here' in flood.json["error"]["message"]
-    for model in ("llama", "words"):  # what was let in of the flood is given back
+    for model in ("llama", "words"):  # the places of admitted requests of the flood are given back
         assert len(door.complete([[3, 1]] * 6, model=model, max_tokens=2).json["choices"]) == 6
 
 
@@ -71,7 +71,7 @@ def test_a_flood_of_choices_leaves_room_for_the_other(start_cluster):
     """Each choice takes a place: 48 of 64 is all that one of two models may have, whatever n its requests have."""
     cluster = start_cluster(model=TWO, settings={**front.SETTINGS, "max-requests": 64, "worker-keepalive": "60s"})
     door = front.Front(cluster)
-    frozen = ("prefill-0", "decode-0")  # those of the first model
+    frozen = ("prefill-0", "decode-0")  # workers of the first model
     for name in frozen:
         cluster.kill(name, signal.SIGSTOP)
     with concurrent.futures.ThreadPoolExecutor(12) as pool:

@@ -111,7 +111,7 @@ def test_calls_come_and_go(started, tmp_path, family):
     prompt = door.ask("/detokenize", {"tokens": rendered}).json["prompt"]
     assert "get_weather" in prompt and '"city": "Verona"' in prompt and "tool: 21" in prompt
     assert client.chat.completions.create(model="model", messages=back, tools=TOOLS).choices[0].message.tool_calls
-    plain = client.chat.completions.create(model="model", messages=ASKED).choices[0]  # nobody may be called
+    plain = client.chat.completions.create(model="model", messages=ASKED).choices[0]  # no tool may be called
     assert plain.message.content == text and not plain.message.tool_calls and plain.finish_reason == "stop"
 
 
@@ -138,7 +138,7 @@ def test_what_is_no_call_is_text(started, tmp_path):
 
 
 def metric(router, name, label):
-    """Of the only model."""
+    """Metrics of the only model."""
     with urllib.request.urlopen(f"http://{router.http}/metrics", timeout=20) as answer:
         return int(re.search(rf'^{name}{{model_name="[^"]*",{label}}} (\d+)$', answer.read().decode(), re.M).group(1))
 

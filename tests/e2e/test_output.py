@@ -1,4 +1,4 @@
-"""Commands whose standard output can't be written say so: an answer that is missing must not look like one that is empty."""
+"""Commands that can't write their standard output report it: an answer that is missing must not look like one that is empty."""
 import http.server
 import subprocess
 import threading
@@ -10,7 +10,7 @@ FULL, CLOSED = "No space left on device", "Bad file descriptor"
 
 
 def run(output, *arguments, environment=None):
-    """Exit code and standard error of a command whose standard output is `output`: a file, or ">&-" for none."""
+    """Exit code and standard error of a command with the standard output `output`: a file, or ">&-" for none."""
     command = [BATON, *map(str, arguments)]
     if output == ">&-":
         done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], env=environment, stderr=subprocess.PIPE, text=True, timeout=60)

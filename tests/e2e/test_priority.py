@@ -1,4 +1,5 @@
-"""Who goes first, from a client's field to the rows of a step: a worker that has one place in a step gives it to the higher class."""
+"""The order of requests, from a client's field to the rows of a step: a worker that has one place in a step gives it to the higher
+class."""
 from client import pb
 from harness import GOLDEN, ended_trace, failpoint, wait_until
 

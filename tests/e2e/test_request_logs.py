@@ -1,4 +1,4 @@
-"""A request by its client's id, in the logs of everybody who had to do with it."""
+"""A request by its client's id, in the logs of every process that handled it."""
 from harness import GOLDEN, failpoint, wait_until
 
 PROMPT = [20 + i for i in range(100)]

@@ -56,7 +56,7 @@ def test_the_same_bytes_wherever_they_are_computed(start_cluster, shared_cluster
         client = connect(cluster)
         first, answers = serve(client, requests)
         assert {answer.timing.prefill_worker for answer in answers} == {"prefill-0" if prefill else ""}
-        again, _ = serve(client, requests)  # what was computed before is in the caches
+        again, _ = serve(client, requests)  # earlier prompts are in the caches
         cluster.stop()
         assert again == first
         return first

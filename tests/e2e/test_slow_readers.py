@@ -21,7 +21,7 @@ OPTIONS = [("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0), ("
 
 @pytest.fixture
 def scene(tmp_path):
-    """A router whose model has a long context, and a worker that is never the bottleneck."""
+    """A router with a model of a long context, and a worker that is never the bottleneck."""
     folder = model_with_context(tmp_path / "model", CONTEXT)
     started = []
 
@@ -88,7 +88,7 @@ def test_two_hundred_clients_that_never_read(scene):
     # 48 KiB each is what they are bounded to; the rest is what ASan, the allocator and 200 calls hold (up to 72 MiB were seen). Unread to their
     # end, these answers are 13 million messages.
     print(f"resident +{grown / MIB:.1f} MiB; a good client: {quiet:.3f} s alone, {min(busy):.3f} .. {max(busy):.3f} s in company of {CLIENTS}, {pending} answers")
-    # Whole ones that came while others were still held up. Who starves gets the first of them when the last of the others has gone.
+    # Whole ones that came while others were still held up. A starving request gets the first of them when the last of the others has gone.
     assert pending >= 3
     assert grown < CLIENTS * 48 * 1024 + 128 * MIB
     assert counted(router, "ok") == 3 + len(busy)

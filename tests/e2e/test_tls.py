@@ -1,4 +1,4 @@
-"""TLS on every gRPC link of a cluster: who gets in, who doesn't, which versions are spoken, and certificates that change under load."""
+"""TLS on every gRPC link of a cluster: admitted and refused peers, the versions of TLS, and certificates that change under load."""
 import json
 import re
 import socket
@@ -72,7 +72,7 @@ def test_a_stranger_is_refused_by_every_server(shared, tmp_path, which):
 
 
 def test_a_member_of_another_name_is_refused(shared):
-    """Signed by the cluster's CA, but for something else."""
+    """Signed by the cluster's CA, with another name."""
     cert, key = shared.internal.issue("else", "DNS:grafana.test")
     for address in (shared.registry, shared.cluster.processes["prefill-0"]["address"], shared.cluster.processes["decode-0"]["address"]):
         credentials = grpc.ssl_channel_credentials(shared.internal.cert.read_bytes(), key.read_bytes(), cert.read_bytes())
@@ -141,7 +141,7 @@ def handshake(shared, address, authority, *arguments):
 
 @pytest.mark.parametrize("version", ["-tls1", "-tls1_1", "-tls1_2", "-tls1_3"])
 def test_versions_of_tls(shared, version):
-    """Those before 1.2 are refused, also by a client that would take them (security level 0)."""
+    """Versions before 1.2 are refused, also by a client that would take them (security level 0)."""
     old = version in ("-tls1", "-tls1_1")
     for address, authority in ((shared.cluster.grpc, shared.public), (shared.registry, shared.internal),
                                (shared.cluster.processes["prefill-0"]["address"], shared.internal)):

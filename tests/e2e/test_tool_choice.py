@@ -1,5 +1,5 @@
-"""tool_choice "required" and a function's name, with the openai package, in each published format: the answer is calls whose arguments fit the tool's schema, streamed and not,
-whatever a small model that knows no tools would rather say."""
+"""tool_choice "required" and a function's name, with the openai package, in each published format: the answer is calls with arguments that
+fit the tool's schema, streamed and not, although the small model knows no tools."""
 import json
 import shutil
 from typing import Literal

@@ -53,11 +53,11 @@ EQUAL = [
     (LONG, dict(max_tokens=0, echo=True)),
     (LONG, dict(max_tokens=0, echo=True, logprobs=2, prompt_logprobs=2)),
     ("ROMEO:", dict(max_tokens=0, n=2, echo=True, logprobs=2, prompt_logprobs=2)),
-    ("ROMEO:", dict(max_tokens=0, echo=True, constraint=dict(choice=["~"]), logit_bias={i: -100 for i in range(1024)}, stop_ids=[7], presence_penalty=1)),  # of an answer it would leave no token
+    ("ROMEO:", dict(max_tokens=0, echo=True, constraint=dict(choice=["~"]), logit_bias={i: -100 for i in range(1024)}, stop_ids=[7], presence_penalty=1)),  # an answer would have no token left
 ]
 X = "x"
 PARAM = re.compile(r"(prompt|logit_bias|priority): ")
-HTTP_NAMES = {"prompt_logprobs": "logprobs", "stop.strings": "stop", "stop.token_ids": "stop_token_ids", "token_ids": "prompt"}  # of gRPC's fields
+HTTP_NAMES = {"prompt_logprobs": "logprobs", "stop.strings": "stop", "stop.token_ids": "stop_token_ids", "token_ids": "prompt"}  # gRPC's fields
 WRONG = [
     (X, dict(max_tokens=0)), (X, dict(max_tokens=0, logprobs=1)), (X, dict(max_tokens=0, min_tokens=1, echo=True)), (X, dict(max_tokens=2**31)), (X, dict(max_tokens=2048)), (X, dict(min_tokens=20, max_tokens=10)),
     (X, dict(temperature=-0.1)), (X, dict(temperature=1e30)), (X, dict(top_p=0)), (X, dict(top_p=1.5)), (X, dict(min_p=1)), (X, dict(min_p=-1)),
@@ -118,7 +118,7 @@ def by_grpc(client, prompt, asked):
     for index, choice in enumerate([result, *result.others]):
         ids, logprobs = list(choice.token_ids), list(choice.logprobs)
         if choice.finished.reason in (pb.FINISH_REASON_EOS, pb.FINISH_REASON_STOP_TOKEN):
-            ids, logprobs = ids[:-1], logprobs[:-1]  # what ended the answer is no text, which HTTP tells of
+            ids, logprobs = ids[:-1], logprobs[:-1]  # the end token has no text that HTTP could send
         drawn, top = told([*result.prompt_logprobs, *logprobs])
         choices[index] = (before + choice.text, ENDS[choice.finished.reason], drawn, top)
     return choices, (result.usage.prompt_tokens, result.usage.completion_tokens)

@@ -49,7 +49,7 @@ def test_it_says_which_weights_and_kv_it_serves(start_cluster):
 
 
 def cpus_of_threads(pid):
-    """Of each thread of a process: its name, and the CPUs that it may run on."""
+    """The name of each thread of a process, and the CPUs that it may run on."""
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
         yield status["Name"], status["Cpus_allowed_list"]
@@ -280,7 +280,7 @@ def test_warnings_of_the_processes_are_on_the_terminal(start_cluster):
 
 
 def test_settings_of_workers_and_of_the_router_are_passed_on(start_cluster, tmp_path):
-    """What is said of one process goes before what is said of all."""
+    """A setting of one process goes before the setting of all."""
     access = tmp_path / "access.log"
     cluster = start_cluster(model=GOLDEN / "llama", process_environment={"decode-0": {"BATON_KV_TOKENS": "1024"}},
                             flags=["--kv-tokens", "512", "--max-sequences", "3", "--access-log", access])

@@ -1,4 +1,4 @@
-"""What people see of a cluster: traces, top, chat, the access log, the figures, the status page."""
+"""Views of a cluster: traces, top, chat, the access log, the figures, the status page."""
 import concurrent.futures
 import http.server
 import json

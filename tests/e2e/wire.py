@@ -98,7 +98,7 @@ class Wire:
             yield head[3], head[4], int.from_bytes(head[5:9], "big") & 0x7FFFFFFF, body
 
     def outcome(self):
-        """What ends it: 'closed', 'GOAWAY ...', 'RST_STREAM ...', 'STATUS REASON SENTENCE' of a call, or 'pong', if a PING is
+        """Returns the end: 'closed', 'GOAWAY ...', 'RST_STREAM ...', 'STATUS REASON SENTENCE' of a call, or 'pong', if a PING is
         answered before any of these."""
         for kind, flags, _, body in self.frames():
             if kind == GOAWAY:

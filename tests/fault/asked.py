@@ -18,7 +18,7 @@ SHORTEST, LONGEST = 130, 420
 @dataclasses.dataclass(frozen=True)
 class Ask:
     prompt: tuple
-    options: tuple  # of (name, value)
+    options: tuple  # pairs of (name, value)
 
     def but(self, **options):
         return Ask(self.prompt, tuple(sorted({**dict(self.options), **options}.items())))

@@ -24,7 +24,7 @@ CHUNKS = (16, 32, 64, 128)
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What a fleet is made of; cases of one shape share a fleet."""
+    """The parts of a fleet; cases of one shape share a fleet."""
     name: str
     prefill: int = 2
     decode: int = 2
@@ -95,7 +95,7 @@ class Fleet:
     # --- processes ---
 
     def _new_place(self, name):
-        """An address of its own. It is held, so that nobody's connection takes the port while the process is away."""
+        """An address of its own. It is held, so that no connection takes the port while the process is away."""
         if name in self.places:
             self.places[name].close()
         self.places[name] = place = socket.socket()
@@ -179,7 +179,7 @@ class Fleet:
             self.offset = self.log.stat().st_size
 
     def disarm(self):
-        """What pauses goes on pausing; nothing else happens."""
+        """Paused points stay paused; nothing else happens."""
         self.arm()
 
     def hits(self, name=None):
@@ -220,7 +220,7 @@ class Fleet:
 
     @staticmethod
     def states(seen):
-        """Blocks by state. Free: what nobody holds, cached or not."""
+        """Blocks by state. Free: blocks without a holder, cached or not."""
         states = {state: int(seen[f'baton_kv_blocks{{state="{state}"}}']) for state in (*STATES, "cached")}
         states["free"] += states.pop("cached")
         return states
@@ -229,7 +229,7 @@ class Fleet:
         return self.states(self.metrics(name))
 
     def held(self):
-        """What is still held anywhere, as text; empty: nothing. And the number of blocks."""
+        """Everything that is still held, as text; empty: nothing. And the number of blocks."""
         notes, count = [], 0
         for name in self.shape.names():
             if not self.processes[name].alive:

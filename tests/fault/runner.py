@@ -62,7 +62,7 @@ class Run:
     # --- asking ---
 
     def ask(self, which=0, **size):
-        """A request, whose quiet answer is known from here on."""
+        """A request; its quiet answer is known from here on."""
         ask = ask_of(self.seed, which, **size)
         self.quiet.of(self.client, ask)
         return ask
@@ -157,7 +157,7 @@ class Run:
         assert call.said in said, f"{call.said or call.code}, not {said}: {call.error}"
 
     def ended_calls(self):
-        """Which router, and the requests that it has counted as ended but for the quiet ones."""
+        """Which router, and the requests that it has counted as ended, except the quiet ones."""
         router = self.fleet.processes["router"]
         return router.pid, self.fleet.total("router", "baton_router_requests_total") - self.quiet.calls
 

@@ -75,7 +75,7 @@ def test_blocks_that_stay_held(runner):
         call = run.start(run.ask())
         run.fleet.wait_hit("prefill.after_chunk")
         run.prove(True, "")
-        call.cancel()  # nobody lets the worker go on
+        call.cancel()  # the test doesn't let the worker go on
         return ""
     result = outcome(runner, holds)
     assert not result.ok and result.leaked > 0 and "pinned" in result.outcome

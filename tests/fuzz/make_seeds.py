@@ -451,7 +451,7 @@ def service_seeds():
     seed("router", events(*told[:-2], up["prompt logprobs that are none"], (0, prefill), *hello, (2, options)))
     seed("router", events(*told[:-2], up["token with logprobs"], (1, GENERATE[6]), (1, GENERATE[7])))
     seed("router", events((0, b""), (0, b"\xff"), (3, b"\0\xff"), (0, decode), (3, b"\0" + SESSION_UP["load"]), (1, GENERATE[2]), (6, "x" * 2000)))
-    # Both models: a worker of the second, its requests before and after it comes, one that nobody serves, one without a name.
+    # Both models: a worker of the second, its requests before and after it comes, one for a model without workers, one without a name.
     other_info = decode_info.replace(b"decode--0", b"decode--1").replace(b"tested", b"other", 1).replace(b"2\x06other", b"2\x05other").replace(message((13, 600)), message((13, 599)))
     other = message((1, other_info))
     seed("router", events(*start, (1, to("other", 1)), (0, other), (3, b"\2" + message((1, message((1, other_info))))), (2, to("other", 1)), (1, to("third", 1)), (1, GENERATE[1]),
@@ -513,7 +513,7 @@ def openai_seeds():
 
 
 def scheduler_seeds():
-    # What happens: 0 add (key, plan, tokens, emitted, max_tokens), 1 reserve, 2 compute (a token for each part), 4 remove, 5 admit.
+    # Events: 0 add (key, plan, tokens, emitted, max_tokens), 1 reserve, 2 compute (a token for each part), 4 remove, 5 admit.
     seed("scheduler", bytes([0, 1, 2, 30, 0, 5, 1, 2, 1, 2, 1, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3]))
     seed("scheduler", bytes([0, 1, 0, 40, 3, 5, 1, 2, 1, 2, 1, 2, 1, 4, 1]))
     seed("scheduler", bytes([0, 1, 1, 40, 3, 5, 1, 5, 1, 3, 2, 3, 2, 3, 2, 2]))

@@ -72,7 +72,7 @@ def test_it_says_what_it_computed_with(tmp_path, compute, isa, told):
 
 
 def test_windows_do_not_see_each_other(tmp_path):
-    """What is left behind the last whole window isn't scored, and half windows make a worse model."""
+    """Tokens after the last whole window aren't scored, and half windows make a worse model."""
     text = (HERE / "part.txt").read_text()
     (tmp_path / "text").write_text(text[:2000])
     done = perplexity("--model", MODEL, "--window", 64, tmp_path / "text")

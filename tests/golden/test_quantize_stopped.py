@@ -67,7 +67,7 @@ def test_a_signal_in_the_middle(tmp_path, whole, number):
 
 
 def test_killed_between_the_two_names(tmp_path, whole):
-    """The weights are there, config.json isn't: still no model, and not taken for somebody's weights either."""
+    """The weights are there, config.json isn't: still no model, and not taken for a user's weights either."""
     out = tmp_path / "out"
     done = quantize(out, **failpoint("quantize.named=kill", tmp_path / "hits"))
     assert done.returncode == -signal.SIGKILL
@@ -88,7 +88,7 @@ def test_a_place_where_no_folder_can_be(tmp_path, name, told):
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "generation_config.json", "config.json", "model.safetensors"])
 def test_nothing_is_written_over(tmp_path, name):
-    """A file of somebody's own, of a name that the source has."""
+    """A user's own file, with the name of a file of the source."""
     source, out = tmp_path / "source", tmp_path / "out"
     shutil.copytree(MODEL, source)
     (source / "tokenizer.json").write_text("{}")

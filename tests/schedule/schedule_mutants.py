@@ -1,4 +1,5 @@
-"""What the random schedules must catch: the real code with one rule left out or turned around, and the invariants that may break then."""
+"""Mutants that the random schedules must catch: the real code with one rule left out or reversed, and the invariants that may break
+then."""
 
 import dataclasses
 
@@ -7,7 +8,7 @@ import dataclasses
 class Mutant:
     name: str
     why: str
-    edits: tuple  # of (file in common/engine/sched, old text, new text); the old text occurs exactly once
+    edits: tuple  # edits (file in common/engine/sched, old text, new text); the old text occurs exactly once
     breaks: frozenset
 
 

@@ -36,7 +36,7 @@ def compile_one(source, target):
 
 @pytest.fixture(scope="module")
 def objects():
-    """Of the code as it is."""
+    """A run of the unchanged code."""
     shutil.rmtree(BUILD, ignore_errors=True)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         made = pool.map(lambda source: (source, compile_one(source, BUILD / "none" / f"{source.stem}.o")), SOURCES)

@@ -1,4 +1,4 @@
-"""What the simulation must catch: the real code with one rule left out or turned around, and the invariant that must break then.
+"""Mutants that the simulation must catch: the real code with one rule left out or reversed, and the invariant that must break then.
 
 M_ and W_ are the mutants and the failing readings of the Spin model of this protocol; the others are rules that only the code has. `ignore`: invariants
 that are not looked at, because they say at once that a rule is broken, and the case is about what comes of it."""
@@ -10,7 +10,7 @@ import dataclasses
 class Mutant:
     name: str
     why: str
-    edits: tuple  # of (file, old text, new text); the old text occurs exactly once
+    edits: tuple  # edits (file, old text, new text); the old text occurs exactly once
     breaks: frozenset
     ignore: str = ""
 

@@ -42,7 +42,7 @@ def object_of(folder, source):
 
 @pytest.fixture(scope="module")
 def objects():
-    """Of the code as it is."""
+    """A run of the unchanged code."""
     shutil.rmtree(BUILD, ignore_errors=True)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         made = pool.map(lambda source: (source, compile_one(source, object_of(BUILD / "none", source))), SOURCES)
@@ -66,7 +66,7 @@ def build(mutant, objects):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     changed = {name for name in texts if name.endswith(".c")}
-    if len(changed) < len(texts):  # a header too: whoever may include it
+    if len(changed) < len(texts):  # a header too: any file may include it
         changed |= {str(source.relative_to(TOP)) for source in SOURCES if source.parent.name == "handoff"}
     mine = dict(objects)
     for name in changed:

@@ -47,7 +47,7 @@ def test_every_size_has_its_figure_and_each_its_bound(model, tmp_path):
     assert not ON_X86 or told["cpu"].split(",")[0] in open("/proc/cpuinfo").read()
     assert [(re.search(r"w-(\w+)", e["numerics"])[1], e["threads"]) for e in told["engines"]] == [
         ("bf16", 1), ("bf16", 2), ("int4", 1), ("int4", 2)]
-    blocks = 2 + 2 * 2  # of 32 tokens: a prompt of 40, and two sequences more at depth 33
+    blocks = 2 + 2 * 2  # blocks of 32 tokens: a prompt of 40, and two sequences more at depth 33
     for one in told["engines"]:
         assert one["held_bytes"] > one["weight_bytes"] + blocks * 32 * LAYERS * 2 * KV_HEADS * DIM * 2
         assert one["held_bytes"] < one["peak_bytes"] < 1 << 30
@@ -113,7 +113,7 @@ def test_a_log_has_what_is_measured_in_its_first_round(model):
 
 
 def on_a_terminal(*command):
-    """What stderr shows there."""
+    """The text of stderr there."""
     ours, its = pty.openpty()
     run = subprocess.Popen([BUILD / "bin/baton", *map(str, command)], stdout=subprocess.DEVNULL, stderr=its)
     os.close(its)
@@ -288,7 +288,7 @@ def test_memory_that_is_not_there_is_told_with_what_takes_less(model):
 
 
 def test_weights_that_no_memory_holds_are_told_with_types_that_take_less(model):
-    """Where they alone are too much, no smaller prompt helps."""
+    """If they alone are too much, no smaller prompt helps."""
     (model / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 1024, "hidden_size": 32768, "intermediate_size": 65536, "head_dim": 128}))
     for weights, less in [("bf16", "weights int8 or int4"), ("int8", "weights int4"), ("int4", "a smaller model")]:
         done = engine(model, "--prefill", 8, "--weights", weights)
@@ -399,7 +399,7 @@ def test_the_share_of_a_step_that_is_not_the_engines(model):
 
 
 def test_a_share_that_others_disturb_is_told_as_such(model):
-    """Who spins on the only CPU that the steps may run on has half of it."""
+    """A process that spins on the only CPU of the steps has half of it."""
     cpu = min(os.sched_getaffinity(0))
     spins = subprocess.Popen(["sh", "-c", "while :; do :; done"], preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
     try:
@@ -417,7 +417,7 @@ def test_a_schedule_without_a_model_has_no_settings_of_one(model):
         "baton bench schedule: --threads needs --model\nTry: baton bench schedule --help\n")
     done = subprocess.run([BUILD / "bin/baton", "bench", "schedule", "--steps", "1", "--rounds", "1"], env=dict(os.environ, BATON_THREADS="2"),
                           text=True, capture_output=True, timeout=120)
-    assert done.returncode == 0, done.stderr  # what is set for workers
+    assert done.returncode == 0, done.stderr  # settings of workers
     done = bench("schedule", "--steps", 1, "--rounds", 1, "--model", model, "--random-weights", "--threads", 2)
     assert done.returncode == 0 and "16 sequences in steps of a worker over " in done.stderr and done.stderr.count(": 1 round of 1 step\n") == 3, done.stderr
 

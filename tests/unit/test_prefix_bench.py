@@ -30,7 +30,7 @@ def make_trace(seed, count=300):
         content += [("text", turn, i) for i in range(rng.randrange(1, 12))]
         names = [ids.setdefault(tuple(content[:i + 1]), len(ids)) for i in range(len(content))]
         tokens = TRACE_BLOCK * len(content)
-        if rng.random() < 0.7:  # an unfinished block, which nobody else has
+        if rng.random() < 0.7:  # an unfinished block, which no other prompt has
             tokens -= rng.randrange(1, TRACE_BLOCK)
             names[-1] = ids.setdefault(("end", turn), len(ids))
         prompts.append((tokens, names))

@@ -115,7 +115,7 @@ def test_a_flag_of_another_program_is_told_as_such():
     ("--spin", "--threads and --pin say"), ("--no-spin", "--threads and --pin say"), ("--ready-fd", "--ready-file names a file"),
 ])
 def test_what_up_says_to_its_processes_itself_is_not_of_the_environment(tmp_path, flag, instead):
-    """Where it would be overruled."""
+    """A place at which it would be overruled."""
     done = run("baton up", "--model", "nowhere", flag, *([] if flag == "--no-spin" else ["127.0.0.1:5000"]))
     assert done.returncode == 2 and done.stderr.startswith(f"baton up: unknown flag {flag}: {instead}") and done.stderr.count("\n") == 2, done.stderr
     (tmp_path / "up.yaml").write_text(f"model: nowhere\n{flag[2:]}: x\n")
@@ -135,7 +135,7 @@ WORDS = {"HOST:PORT": {"listen", "metrics-listen", "registry-listen", "router", 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_help_says_what_kind_of_value_is_meant(program):
-    """The same in all programs, but for --model where it is a name, or folders of several."""
+    """The same in all programs, except --model if it is a name, or folders of several models."""
     shown = rows(program)
     other = {("baton generate", "model"): "NAME", ("baton chat", "model"): "NAME", **{(several, "model"): "[NAME=]DIR,..." for several in ("baton-router", "baton up")}}
     untrue = [line.splitlines()[0] for word, names in WORDS.items() for name, line in shown.items()

@@ -94,7 +94,7 @@ class Page:
             raise BrowserError(f"{url}: {failed}")
 
     def value(self, expression):
-        """What an expression of JavaScript is in the page: what JSON can say, of a promise what it was kept with."""
+        """Returns the value of a JavaScript expression in the page, as JSON; for a promise its result."""
         told = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in told:
             raise BrowserError(f"{expression[:100]}: {told['result'].get('description', told)}")

@@ -60,14 +60,14 @@ def prefill_killed(run, point, prefills):
 
 @case("cached.flipped", ROW, CACHED)
 def flipped(run):
-    """What is read again is what was read, not what was there."""
+    """A repeated read reads the same blocks again, not the cached ones."""
     return struck(run, warmed(run), "decode-0:decode.flip=fail", "decode.flip", "decode", [[1, 1]])
 
 
 @case("cached.step_fails_prefill", ROW, CACHED, name="prefill-0", number=1)
 @case("cached.step_fails_decode", ROW, CACHED, name="decode-0", number=4)
 def step_fails(run, name, number):
-    """Nobody knows what it wrote: nothing that it may have is found by a later request."""
+    """Its writes are unknown: no later request finds blocks that it may have written."""
     asks = warmed(run)
     seen = struck(run, asks, f"{name}:step.fails=fail@{number}", "step.fails", "decode" if "prefill" in name else "prefill", [[1, 2]])
     run.all_same([run.start(ask) for ask in asks], [[1, 1]])

@@ -44,7 +44,7 @@ def a_token(run):
 @case("dropped.decode", SESSION, NORMAL, point="router.send_decode")
 @case("dropped.only_token", SESSION, NORMAL, point="prefill-0:worker.send_tokens", tokens=1)
 def ends_by_deadline(run, point, tokens=None):
-    """Nobody misses it: the request ends by its deadline, and all is released."""
+    """No process misses it: the request ends by its deadline, and all is released."""
     asks, _ = run.pair(tokens=tokens)
     run.arm(f"{point}=fail")
     calls = run.strike(lambda: [run.start(ask, timeout=1.5) for ask in asks], point.split(":")[-1])

@@ -49,7 +49,7 @@ def stopped_past_the_lease(run, point, more="", reasons=frozenset({"gone", "sile
 @case("decode_stopped.given_up", LEASE, QUICK_ROUTER, point="decode.before_confirm", prefills=[[1, 1]])
 @case("decode_stopped.given_up_decoding", "D dies after k tokens", QUICK_ROUTER, point="decode.after_tokens", prefills=[[1, 2]])
 def stopped_and_given_up(run, point, prefills):
-    """The router gives the work to another one. What the first still says when it goes on is of an old attempt."""
+    """The router gives the work to another one. Later messages of the first one are about an old attempt."""
     fleet = run.fleet
     asks, start = run.pair()
     fewest = min(dict(ask.options)["max_tokens"] for ask in asks)

@@ -27,7 +27,7 @@ def session_lost_later(run, name):
     run.all_same(run.strike(lambda: start() + start(), "worker.session_lose", rounds=4))
     run.prove_hits("worker.session_lose", 1, 1)
     run.fleet.wait_sessions()
-    run.settle(within=2.7)  # a handle whose Opened was lost with the stream stays until its lease ends
+    run.settle(within=2.7)  # if Opened was lost with the stream, the handle stays until its lease ends
     return "equal"
 
 

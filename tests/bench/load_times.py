@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What keeping packed weights (weight-cache) gives: loads from the file that is kept beside a plain read of that file, and memory.
+"""The gain of kept packed weights (weight-cache): loads from the kept file beside a plain read of that file, and memory.
 
     load_times.py --model DIR --work DIR [--weights bf16,int8,int4] [--rounds 5] [--threads 1] [--prefix "chrt -f 10"]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a long prompt does to an answer that is being read, and what it waits for that: a decode worker that computes both, by `chunk-time`.
+"""The delay of an answer by a long prompt beside it, and the prompt's own delay: a decode worker computes both, by `chunk-time`.
 
     prompt_beside_answers.py --model DIR --work DIR [--weights int8] [--kv int8] [--chunk-times 50ms,100ms,200ms,400ms,0] [--rounds 3]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a request costs on its way through the router, beside sglang-router, on one machine with workers that answer at once.
+"""The cost of a request on its way through the router, beside sglang-router, on one machine with workers that answer at once.
 
     router_cost.py [--sglang-router PATH] [--routers TEXT] [--rounds 4] [--rate 200] [--tokens 1] [--limit 540] [--bare-proxy] [--awake] [--build build/release] [--prefix "chrt -b 0"] [--json FILE] [--flags "..."]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a second compute thread gives in prefill: `baton bench engine` on one thread and on two, in turns, in rounds.
+"""The gain of a second compute thread in prefill: `baton bench engine` on one thread and on two, in turns, in rounds.
 
     thread_scaling.py --model DIR --work DIR [--weights bf16,int8,int4] [--prefill 512] [--rounds 5] [--threads 2] [--prefix "chrt -f 10"]
 

@@ -69,7 +69,7 @@ class Answer:
 
 class Client:
     def __init__(self, address):
-        # Of its own: a shared one may repeat, while it pauses between dials, what a server's former life answered.
+        # A channel of its own: a shared one may repeat, while it pauses between dials, what a server's former life answered.
         self.channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
         self.stub = pb_grpc.BatonStub(self.channel)
 

@@ -121,7 +121,7 @@ def test_an_answer_that_is_too_large(served):
 
 
 def test_answers_that_are_too_large_together(served):
-    """The last of two prompts makes it so, whose ends often come together: neither was answered."""
+    """The last of two prompts decides it; their ends often come together: neither was answered."""
     _, door, log = served("--client-buffer", "4KiB")
     assert door.complete("a", n=10, max_tokens=2040).status == 200
     for i in range(1, 11):
@@ -135,7 +135,7 @@ def counted(door, status):
 
 
 def answered(door):
-    """Answers whose times are counted."""
+    """Answers with counted times."""
     return int(re.search(r'^baton_e2e_request_latency_seconds_count{model_name="[^"]*"} (\d+)$', door.ask("/metrics").body.decode(), re.M).group(1))
 
 

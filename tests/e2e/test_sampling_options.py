@@ -75,7 +75,7 @@ def test_the_same_bytes_wherever_they_are_computed(start_cluster, shared_cluster
 
 
 def test_what_is_told_is_true(shared_cluster, connect):
-    """Of a model of 384 tokens: greedy draws the likeliest; the logprobs that an answer had are those that it has as a prompt, bit by bit."""
+    """On a model of 384 tokens: greedy draws the likeliest; the logprobs that an answer had are those that it has as a prompt, bit by bit."""
     client = connect(shared_cluster(model=GOLDEN / "llama-wide", compute="fast"))
     rng = random.Random(8)
     prompts = [[rng.randrange(3, 380) for _ in range(count)] for count in (1, 40, 300)]
@@ -116,7 +116,7 @@ def test_penalties_and_biases_by_their_definitions(shared_cluster, connect):
     prompt = rng.choices(few, k=12)
 
     def logits(ids):
-        """Of `few`, but for a constant: differences of logprobs are differences of logits. Asked one by one, as prompts."""
+        """The logits of `few`, up to a constant: differences of logprobs are differences of logits. Asked one by one, as prompts."""
         asked = [(ids + [token], dict(max_tokens=1, prompt_logprobs=0)) for token in few]
         return {token: answer.prompt_logprobs[-1][0] for token, answer in zip(few, client.generate_all(asked))}
 

@@ -56,7 +56,7 @@ def cpus_of_threads(pid):
 
 
 def test_only_who_computes_is_pinned(start_cluster):
-    """What a worker computes while it starts leaves nothing behind: who sends, or looks for tokens that a schema allows, may run on every CPU."""
+    """A worker's computing at its start leaves no affinity behind: threads that send, or find allowed tokens of a schema, may run on every CPU."""
     cpus = os.sched_getaffinity(0)
     cpu = str(min(cpus))
     cluster = start_cluster(model=GOLDEN / "llama", compute="fast", flags=["--env", f"prefill-0:BATON_CPUS={cpu}"])
@@ -100,7 +100,7 @@ def test_children_die_with_a_killed_parent(start_cluster):
 
 
 def processes_of(folder):
-    """All processes that have this folder as their run folder: whatever `baton up` started, whoever its parent is now."""
+    """All processes that have this folder as their run folder: everything that `baton up` started, whatever its parent is now."""
     mark = f"XDG_RUNTIME_DIR={folder}".encode()
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/environ"):

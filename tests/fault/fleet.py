@@ -207,7 +207,7 @@ class Fleet:
         return sum(value for key, value in self.metrics(process).items() if key.split("{")[0] == metric)
 
     def figure(self, process, metric):
-        """Of the series that have these labels, whatever other ones; together."""
+        """The sum of the series with these labels, whatever their other labels."""
         name, _, labels = metric.partition("{")
         wanted = set(re.findall(r'\w+="[^"]*"', labels))
         return sum(value for key, value in self.metrics(process).items()
@@ -251,7 +251,7 @@ class Fleet:
         return ", ".join(notes), count
 
     def check_fds(self, slack=8):
-        """Open files of each life don't grow: each is compared with what it was after its first case. What is being closed may take a moment."""
+        """Open files of each life don't grow: each count is compared with that after its first case. A close may take a moment."""
         for name, process in self.processes.items():
             if not process.alive:
                 continue

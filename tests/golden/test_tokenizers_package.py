@@ -108,12 +108,12 @@ def test_random_ids(name, tmp_path):
     rnd = random.Random(SEED)
     size = reference.get_vocab_size()
     inputs = [[rnd.randrange(size if rnd.random() < 0.5 else min(size, 400)) for _ in range(rnd.randint(1, 20))] for _ in range(500)]
-    # A stream doesn't take back characters of a run of byte tokens whose end is malformed: detokenizer.h.
+    # A stream doesn't take back characters of a run of byte tokens with a malformed end: detokenizer.h.
     check_decode(reference, path, inputs, keep_special=False, streamed=name not in BYTE_FALLBACK)
 
 
 REPLACE = {"type": "Replace"}
-STARTS = {  # a normalizer: texts whose start it changes
+STARTS = {  # a normalizer: texts with a start that it changes
     "one for several": ([REPLACE | {"pattern": {"Regex": "a+"}, "content": "-"}], ["ab", "aab", "aaab", "baa", "aa", " aa"]),
     "one for a long one": ([REPLACE | {"pattern": {"Regex": "é+"}, "content": "-"}], ["éb", "ééb", "bé"]),
     "several for one": ([REPLACE | {"pattern": {"String": "a"}, "content": "écd"}], ["ab", "aab", "b"]),

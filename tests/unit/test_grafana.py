@@ -63,7 +63,7 @@ ALERTS = [
 
 
 def fired(tmp_path, alert, series, at):
-    """What `promtool test rules` says of a test that expects nothing: its failure lists the alerts."""
+    """The output of `promtool test rules` for a test that expects nothing: its failure lists the alerts."""
     test = {"rule_files": [str(GRAFANA / "alerts.yml")], "evaluation_interval": "1m",
             "tests": [{"interval": "1m", "input_series": [{"series": name, "values": values} for name, values in series.items()],
                        "alert_rule_test": [{"eval_time": at, "alertname": alert, "exp_alerts": []}]}]}

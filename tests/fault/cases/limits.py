@@ -28,7 +28,7 @@ def prefill_is_full(run):
 
 @case("out_of_blocks.decode", FULL, TIGHT_D)
 def decode_is_full(run):
-    """A handle whose reader has no room stays leased meanwhile: of these prompts it holds three, of these answers one, so some are
+    """A handle stays leased while its reader has no room: of these prompts it holds three, of these answers one, so some are
     preempted. All are there before the first is read."""
     asks = [run.ask(i, length=130, tokens=160) for i in range(4)]
     preempted, prompts = (run.fleet.total(*what) for what in (PREEMPTED, PROMPTS))

@@ -7,7 +7,7 @@ from .shapes import QUICK_ROUTER, SHORT, SHORT_LEASE
 
 LEASE = "lease ran out while D was paused"
 LOST = 'baton_handoffs_total{status="lost"}'
-# Readers whom silence doesn't bother: what they know of a lease's end is what Confirm is answered.
+# Readers that silence doesn't affect: they learn of a lease's end from the answer to Confirm.
 PATIENT_D = Shape("patient-decode", workers=SHORT, of={"decode-0": {"lease": "60s"}, "decode-1": {"lease": "60s"}})
 
 

@@ -26,7 +26,7 @@ def killed(run, point, prefills, chunk=False):
 
 @case("prefill_killed.at_once", ROW, PATIENT)
 def killed_at_once(run):
-    """Nobody waits for peer-timeout or the lease, which are a minute: that the process has ended is certain to who was connected."""
+    """No process waits for peer-timeout or the lease, which are a minute: connected peers know for certain that the process has ended."""
     _, start = run.pair()
     run.arm("prefill-0:prefill.at_confirm=kill@1")
     calls = run.strike(start, "prefill.at_confirm")
@@ -77,7 +77,7 @@ def killed_before_pairing(run):
 
 @case("prefill_killed.pairing", ROW, PATIENT)
 def killed_while_paired(run):
-    """Neither decode worker knows it, and one is about to be admitted to its pool. That it ends says nothing about the byte path: the handle of the
+    """Neither decode worker knows it, and one is about to be admitted to its pool. Its end says nothing about the byte path: the handle of the
     dead is not offered to the other one, who could only wait for it."""
     fleet = run.fleet
     for ask in (run.ask(number) for number in range(4)):

@@ -299,6 +299,108 @@ static void test_answers_that_end(void **state)
     str_deinit(&body);
 }
 
+/* Returns "HTTP/1.1 200 OK" with `count` header fields of `size` bytes each. Free with free(). */
+static char *large_head(size_t count, size_t size)
+{
+    struct str head;
+    str_init(&head, 1u << 20);
+    str_add(&head, "HTTP/1.1 200 OK\r\n");
+    for (size_t i = 0; i < count; i++) {
+        str_add(&head, "X: ");
+        for (size_t at = 3; at < size - 2; at++)
+            str_add(&head, "x");
+        str_add(&head, "\r\n");
+    }
+    str_add(&head, "Content-Length: 2\r\n\r\nok");
+    char *text = strdup(head.data);
+    assert_non_null(text);
+    str_deinit(&head);
+    return text;
+}
+
+static void test_malformed_answers(void **state)
+{
+    (void)state;
+    char *many_fields = large_head(170, 100), *fits = large_head(160, 100),
+         *long_line = large_head(1, 200000);
+    const struct {
+        const char *answer;
+        enum status get, post;
+        const char *words; /* of each that isn't STATUS_OK */
+    } rows[] = {
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nok\r\n", STATUS_INVALID,
+         STATUS_INVALID, "answers in broken chunks"},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok!\r\n0\r\n\r\n",
+         STATUS_INVALID, STATUS_INVALID, "answers in broken chunks"},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n", STATUS_UNAVAILABLE,
+         STATUS_OK, "broke off in the middle of its answer"},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok", STATUS_UNAVAILABLE, STATUS_OK,
+         "broke off in the middle of its answer"},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok", STATUS_INVALID, STATUS_INVALID,
+         "answers in an encoding that can't be read"},
+        {"HTTP/1.1 abc OK\r\nContent-Length: 2\r\n\r\nok", STATUS_INVALID, STATUS_INVALID,
+         "does not speak HTTP"},
+        {"HTTP/1.1 000 OK\r\nContent-Length: 2\r\n\r\nok", STATUS_INVALID, STATUS_INVALID,
+         "does not speak HTTP"},
+        {"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nok", STATUS_INVALID, STATUS_INVALID,
+         "does not speak HTTP"},
+        {"HTTP/1.1 500 \x1b[31mred\x07\r\n\r\n", STATUS_INVALID, STATUS_INVALID,
+         "answered 500 ?[31mred?"},
+        {many_fields, STATUS_LIMIT, STATUS_LIMIT, "answers with a head that is too large"},
+        {long_line, STATUS_LIMIT, STATUS_LIMIT, "answers with a head that is too large"},
+        {fits, STATUS_OK, STATUS_OK, ""},
+        {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" ANSWER,
+         STATUS_OK, STATUS_OK, ""},
+        {"HTTP/1.1 100 Continue\r\n\r\n", STATUS_UNAVAILABLE, STATUS_UNAVAILABLE,
+         "broke off in the middle of its answer"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int posts = 0; posts <= 1; posts++) {
+            struct peer peer = {.answers = rows[i].answer};
+            struct str body;
+            struct error err = {""};
+            enum status wanted = posts ? rows[i].post : rows[i].get, seen;
+            str_init(&body, 64);
+            if (posts) {
+                peer_start(&peer);
+                seen = http_post(&(struct http_remote){.url = peer.address}, "/", "text/plain",
+                                 &body, TIMEOUT_US, &err);
+                peer_stop(&peer);
+            } else {
+                seen = asked_of(&peer, &(struct side){.scheme = NULL}, &err);
+            }
+            if (seen != wanted || (seen != STATUS_OK && !strstr(err.text, rows[i].words)))
+                fail_msg("%zu, %d: %d, not %d: \"%s\"", i, posts, seen, wanted, err.text);
+            str_deinit(&body);
+        }
+    free(many_fields);
+    free(fits);
+    free(long_line);
+}
+
+/* A Transfer-Encoding that isn't chunked, or that an interim head holds, doesn't say where the
+ * answer ends. */
+static void test_encodings_without_an_end(void **state)
+{
+    const struct world *world = *state;
+    const struct side trusting = {.trusts = &world->server};
+    static const char *const answers[] = {
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\nok",
+        "HTTP/1.1 103 Early Hints\r\nTransfer-Encoding: chunked\r\n\r\n"
+        "HTTP/1.1 200 OK\r\n\r\nok",
+    };
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
+        expect_refused((struct peer){.shows = &world->server, .answers = answers[i], .cuts = true},
+                       &trusting, STATUS_UNAVAILABLE, "broke off in the middle");
+    struct peer chunked = {
+        .shows = &world->server,
+        .answers = "HTTP/1.1 200 OK\r\ntransfer-encoding:Chunked \r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        .cuts = true};
+    struct error err = {""};
+    if (asked_of(&chunked, &trusting, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+}
+
 static void test_refusals_of_a_server(void **state)
 {
     const struct world *world = *state;
@@ -430,6 +532,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_versions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tls_and_none, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_answers_that_end, set_up, tear_down),
+        cmocka_unit_test(test_malformed_answers),
+        cmocka_unit_test_setup_teardown(test_encodings_without_an_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refusals_of_a_server, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_keys_that_no_header_can_hold, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_only_the_server_that_is_named, set_up, tear_down),

@@ -13,7 +13,7 @@
 #define MAX_POST_ANSWER_BYTES 65536
 #define MAX_CALL_BYTES        2048 /* path, key and content type */
 
-struct call {
+struct transfer {
     const struct http_remote *remote;
     struct http_url url;
     const struct certificate_set *set; /* NULL: no certificates are given */
@@ -25,10 +25,10 @@ struct call {
     struct error *err;
     CURL *curl;
     size_t head_bytes; /* all heads of the answer, also of interim ones */
-    bool has_head;     /* status and reason are those of the final answer */
-    bool chunked;
-    bool has_goodbye; /* TLS: the server has announced the end of its bytes (close_notify) */
-    unsigned alert;   /* TLS: the server's last alert (RFC 8446, 6), otherwise; 0: none */
+    bool has_head;     /* status, reason and chunked are those of the final answer */
+    bool chunked;      /* the current head says so */
+    bool has_goodbye;  /* TLS: the server has announced the end of its bytes (close_notify) */
+    unsigned alert;    /* TLS: the server's last alert (RFC 8446, 6), otherwise; 0: none */
     long status;
     char reason[64];    /* as shown to people: "404 Not Found" */
     enum status failed; /* decided in a callback, with its sentence in `err` */
@@ -62,67 +62,79 @@ enum status http_remote_check(const struct http_remote *remote, struct error *er
 
 /* --- the answer, as libcurl hands it over --- */
 
-static bool is_fine(const struct call *call)
+static bool is_fine(const struct transfer *transfer)
 {
-    return call->body ? call->status / 100 == 2 : call->status == 200;
+    return transfer->body ? transfer->status / 100 == 2 : transfer->status == 200;
 }
 
 /* Ends the transfer. */
-static size_t fail(struct call *call, enum status status, const char *words)
+static size_t fail(struct transfer *transfer, enum status status, const char *words)
 {
-    call->failed = error_set(call->err, status, "%s %s", call->url.authority, words);
+    transfer->failed = error_set(transfer->err, status, "%s %s", transfer->url.authority, words);
     return 0;
 }
 
 /* "HTTP/1.1 200 OK". The reason is the server's text: bytes that a terminal might interpret become
  * "?". */
-static bool read_status_line(struct call *call, const char *line, size_t count)
+static bool read_status_line(struct transfer *transfer, const char *line, size_t count)
 {
     char text[80];
     snprintf(text, sizeof text, "%.*s", (int)count, line);
     text[strcspn(text, "\r\n")] = 0;
-    if (strncmp(text, "HTTP/1.", 7) != 0 || strlen(text) < 12)
+    if (strncmp(text, "HTTP/1.", 7) != 0 || strlen(text) < 12 || text[9] < '1' || text[9] > '9')
         return false;
     for (char *c = text; *c; c++)
         if (*c < ' ' || *c > '~')
             *c = '?';
-    call->status = strtol(text + 9, NULL, 10);
-    str_copy(call->reason, sizeof call->reason, text + 9);
+    transfer->status = strtol(text + 9, NULL, 10);
+    str_copy(transfer->reason, sizeof transfer->reason, text + 9);
+    transfer->chunked = false;
     return true;
+}
+
+/* True: "Transfer-Encoding: chunked". */
+static bool says_chunked(const char *line, size_t count)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%.*s", (int)count, line);
+    if (strncasecmp(text, "transfer-encoding:", 18) != 0)
+        return false;
+    const char *value = text + 18 + strspn(text + 18, " \t");
+    return !strncasecmp(value, "chunked", 7) && !value[7 + strspn(value + 7, " \t\r\n")];
 }
 
 /* One line of a head, or of a trailer. An answer that isn't fine is over with its head. */
 static size_t on_head(char *line, size_t one, size_t count, void *context)
 {
-    struct call *call = context;
+    struct transfer *transfer = context;
     (void)one; /* 1 */
-    call->head_bytes += count;
-    if (call->head_bytes > HTTP_MAX_HEAD_BYTES)
-        return fail(call, STATUS_LIMIT, "answers with a head that is too large");
-    if (call->has_head)
+    transfer->head_bytes += count;
+    if (transfer->head_bytes > HTTP_MAX_HEAD_BYTES)
+        return fail(transfer, STATUS_LIMIT, "answers with a head that is too large");
+    if (transfer->has_head)
         return count;
-    if (count > 5 && !strncmp(line, "HTTP/", 5) && !read_status_line(call, line, count))
-        return fail(call, STATUS_INVALID, "does not speak HTTP");
-    call->chunked |= !strncasecmp(line, "transfer-encoding:", 18);
-    call->has_head = (*line == '\r' || *line == '\n') && call->status >= 200;
-    return call->has_head && !is_fine(call) ? 0 : count;
+    if (count > 5 && !strncmp(line, "HTTP/", 5) && !read_status_line(transfer, line, count))
+        return fail(transfer, STATUS_INVALID, "does not speak HTTP");
+    transfer->chunked |= says_chunked(line, count);
+    transfer->has_head = (*line == '\r' || *line == '\n') && transfer->status >= 200;
+    return transfer->has_head && !is_fine(transfer) ? 0 : count;
 }
 
 static size_t on_body(char *bytes, size_t one, size_t count, void *context)
 {
-    struct call *call = context;
-    (void)one;             /* 1 */
-    if (!call->has_head) { /* HTTP/0.9, or no HTTP at all */
+    struct transfer *transfer = context;
+    (void)one;                 /* 1 */
+    if (!transfer->has_head) { /* HTTP/0.9, or no HTTP at all */
         bool record = count > 1 && bytes[0] == 0x15 && bytes[1] == 3;
-        return fail(call, STATUS_INVALID,
+        return fail(transfer, STATUS_INVALID,
                     record ? "answers in TLS: if TLS is what it speaks, call it with https://"
                            : "does not speak HTTP");
     }
-    str_append(call->payload, bytes, count);
-    if (!call->payload->truncated)
+    str_append(transfer->payload, bytes, count);
+    if (!transfer->payload->truncated)
         return count;
-    call->failed = error_set(call->err, STATUS_LIMIT, "%s answers with more than %zu bytes",
-                             call->url.authority, call->payload->limit);
+    transfer->failed = error_set(transfer->err, STATUS_LIMIT, "%s answers with more than %zu bytes",
+                                 transfer->url.authority, transfer->payload->limit);
     return 0;
 }
 
@@ -131,7 +143,7 @@ static size_t on_body(char *bytes, size_t one, size_t count, void *context)
  * and the end that the server announced. */
 static int on_debug(CURL *curl, curl_infotype type, char *text, size_t count, void *context)
 {
-    struct call *call = context;
+    struct transfer *transfer = context;
     char line[128];
     (void)curl;
     if (type != CURLINFO_TEXT)
@@ -142,9 +154,9 @@ static int on_debug(CURL *curl, curl_infotype type, char *text, size_t count, vo
         return 0;
     unsigned description = (unsigned)strtoul(number + 1, NULL, 10) & 0xff;
     if (description)
-        call->alert = description;
+        transfer->alert = description;
     else
-        call->has_goodbye = true;
+        transfer->has_goodbye = true;
     return 0;
 }
 
@@ -166,22 +178,30 @@ static void add_header(struct curl_slist **headers, const char *name, const char
     explicit_bzero(line, sizeof line); /* it may hold the key */
 }
 
-static struct curl_slist *make_headers(const struct call *call)
+static struct curl_slist *make_headers(const struct transfer *transfer)
 {
     struct curl_slist *headers = NULL;
     char bearer[MAX_CALL_BYTES + 8];
-    add_header(&headers, "Host", call->url.authority);
+    add_header(&headers, "Host", transfer->url.authority);
     add_header(&headers, "Connection", "close");
-    if (call->body) {
-        add_header(&headers, "Content-Type", call->content_type);
+    if (transfer->body) {
+        add_header(&headers, "Content-Type", transfer->content_type);
         add_header(&headers, "Expect", ""); /* no round trip before a large body */
     }
-    if (given(call->remote->api_key)) {
-        snprintf(bearer, sizeof bearer, "Bearer %s", call->remote->api_key);
+    if (given(transfer->remote->api_key)) {
+        snprintf(bearer, sizeof bearer, "Bearer %s", transfer->remote->api_key);
         add_header(&headers, "Authorization", bearer);
         explicit_bzero(bearer, sizeof bearer);
     }
     return headers;
+}
+
+/* Wipes the headers first: one may hold the key. */
+static void free_headers(struct curl_slist *headers)
+{
+    for (struct curl_slist *header = headers; header; header = header->next)
+        explicit_bzero(header->data, strlen(header->data));
+    curl_slist_free_all(headers);
 }
 
 static struct curl_blob blob_of(const char *text)
@@ -190,21 +210,21 @@ static struct curl_blob blob_of(const char *text)
 }
 
 /* Returns nonzero if an option isn't taken. */
-static unsigned set_tls(struct call *call)
+static unsigned set_tls(struct transfer *transfer)
 {
-    CURL *curl = call->curl;
+    CURL *curl = transfer->curl;
     unsigned bad = 0;
     const char *file = getenv("SSL_CERT_FILE"), *folder = getenv("SSL_CERT_DIR");
     bad |= curl_easy_setopt(curl, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     bad |= curl_easy_setopt(curl, CURLOPT_SSL_CIPHER_LIST, "ECDHE+AESGCM:ECDHE+CHACHA20");
     bad |= curl_easy_setopt(curl, CURLOPT_SSL_SESSIONID_CACHE, 0L);
     bad |= curl_easy_setopt(curl, CURLOPT_DEBUGFUNCTION, on_debug);
-    bad |= curl_easy_setopt(curl, CURLOPT_DEBUGDATA, call);
+    bad |= curl_easy_setopt(curl, CURLOPT_DEBUGDATA, transfer);
     bad |= curl_easy_setopt(curl, CURLOPT_VERBOSE, 1L);
     /* Closes before perform returns, and closing reads an alert that has come. */
     bad |= curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, 1L);
-    if (call->set && call->set->ca) {
-        struct curl_blob ca = blob_of(call->set->ca);
+    if (transfer->set && transfer->set->ca) {
+        struct curl_blob ca = blob_of(transfer->set->ca);
         bad |= curl_easy_setopt(curl, CURLOPT_CAINFO_BLOB, &ca);
         bad |= curl_easy_setopt(curl, CURLOPT_CAINFO, NULL);
         bad |= curl_easy_setopt(curl, CURLOPT_CAPATH, NULL); /* none of the machine's */
@@ -218,35 +238,36 @@ static unsigned set_tls(struct call *call)
         if (folder)
             bad |= curl_easy_setopt(curl, CURLOPT_CAPATH, folder);
     }
-    if (call->set && call->set->cert) {
-        struct curl_blob cert = blob_of(call->set->cert), key = blob_of(call->set->key);
+    if (transfer->set && transfer->set->cert) {
+        struct curl_blob cert = blob_of(transfer->set->cert), key = blob_of(transfer->set->key);
         bad |= curl_easy_setopt(curl, CURLOPT_SSLCERT_BLOB, &cert);
         bad |= curl_easy_setopt(curl, CURLOPT_SSLKEY_BLOB, &key);
     }
     return bad;
 }
 
-static void set_options(struct call *call, uint64_t timeout_us)
+static void set_options(struct transfer *transfer, uint64_t timeout_us)
 {
-    CURL *curl = call->curl;
-    unsigned bad = call->url.tls ? set_tls(call) : 0;
-    bad |= curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, call->words);
+    CURL *curl = transfer->curl;
+    unsigned bad = transfer->url.tls ? set_tls(transfer) : 0;
+    bad |= curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, transfer->words);
     bad |= curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     bad |= curl_easy_setopt(curl, CURLOPT_PROXY, "");
     bad |= curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    bad |= curl_easy_setopt(curl, CURLOPT_REQUEST_TARGET, call->path);
+    bad |= curl_easy_setopt(curl, CURLOPT_REQUEST_TARGET, transfer->path);
     bad |= curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS,
                             timeout_us < 1000 ? 1L : (long)((timeout_us + 999) / 1000));
     bad |= curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     bad |= curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L); /* leaves a look-up that hangs alone */
     bad |= curl_easy_setopt(curl, CURLOPT_HTTP09_ALLOWED, 1L); /* on_body refuses it */
     bad |= curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_head);
-    bad |= curl_easy_setopt(curl, CURLOPT_HEADERDATA, call);
+    bad |= curl_easy_setopt(curl, CURLOPT_HEADERDATA, transfer);
     bad |= curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
-    bad |= curl_easy_setopt(curl, CURLOPT_WRITEDATA, call);
-    if (call->body) {
-        bad |= curl_easy_setopt(curl, CURLOPT_POSTFIELDS, call->body->data); /* isn't copied */
-        bad |= curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body->length);
+    bad |= curl_easy_setopt(curl, CURLOPT_WRITEDATA, transfer);
+    if (transfer->body) {
+        bad |= curl_easy_setopt(curl, CURLOPT_POSTFIELDS, transfer->body->data); /* isn't copied */
+        bad |=
+            curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)transfer->body->length);
     }
     ASSERT(!bad);
 }
@@ -255,16 +276,17 @@ static void set_options(struct call *call, uint64_t timeout_us)
 
 /* The server's certificate is refused. libcurl's sentence is "SSL certificate problem: REASON"
  * unless the chain is good and the name is wrong. */
-static enum status explain_certificate(const struct call *call, struct error *err)
+static enum status explain_certificate(const struct transfer *transfer, struct error *err)
 {
     static const char problem[] = "certificate problem: ";
-    const char *who = call->url.authority, *reason = strstr(call->words, problem),
-               *name = given(call->remote->peer_name) ? call->remote->peer_name : call->url.host;
+    const char *who = transfer->url.authority, *reason = strstr(transfer->words, problem),
+               *name = given(transfer->remote->peer_name) ? transfer->remote->peer_name
+                                                          : transfer->url.host;
     if (!reason)
         return error_set(err, STATUS_INVALID,
                          "the certificate of %s does not hold the name \"%.120s\": call it by a "
                          "name that it holds, or say which with --%s-name",
-                         who, name, call->setting);
+                         who, name, transfer->setting);
     if (strstr(reason, "has expired"))
         return error_set(err, STATUS_INVALID,
                          "the certificate of %s has expired: renew it there (or set this "
@@ -277,7 +299,7 @@ static enum status explain_certificate(const struct call *call, struct error *er
     return error_set(err, STATUS_INVALID,
                      "the certificate of %s is not one to trust: %s (--%s-ca names the CAs "
                      "that are trusted)",
-                     who, reason + strlen(problem), call->setting);
+                     who, reason + strlen(problem), transfer->setting);
 }
 
 /* The alerts of a server that refuses the client's certificate, or its absence. NULL: another
@@ -299,15 +321,16 @@ static const char *certificate_alert(unsigned alert)
 
 /* The server has sent an alert, or what it sent isn't TLS: "error:0A00010B:SSL routines::wrong
  * version number, errno 0". */
-static enum status explain_tls(struct call *call, struct error *err)
+static enum status explain_tls(struct transfer *transfer, struct error *err)
 {
-    const char *who = call->url.authority, *setting = call->setting,
-               *refused = certificate_alert(call->alert), *reason = strstr(call->words, "::");
-    char *end = strstr(call->words, ", errno");
-    reason = reason ? reason + 2 : call->words;
+    const char *who = transfer->url.authority, *setting = transfer->setting,
+               *refused = certificate_alert(transfer->alert),
+               *reason = strstr(transfer->words, "::");
+    char *end = strstr(transfer->words, ", errno");
+    reason = reason ? reason + 2 : transfer->words;
     if (end)
         *end = 0;
-    if (refused && call->set && call->set->cert)
+    if (refused && transfer->set && transfer->set->cert)
         return error_set(err, STATUS_INVALID,
                          "%s does not take the certificate of --%s-cert: %s (one of its clients' "
                          "CAs must have signed it)",
@@ -316,7 +339,7 @@ static enum status explain_tls(struct call *call, struct error *err)
         return error_set(err, STATUS_INVALID,
                          "%s wants a client's certificate: %s (give --%s-cert and --%s-key)", who,
                          refused, setting, setting);
-    if (call->alert == 70 || strstr(reason, "unsupported protocol"))
+    if (transfer->alert == 70 || strstr(reason, "unsupported protocol"))
         return error_set(err, STATUS_INVALID, "%s speaks no TLS of 1.2 or later: %s", who, reason);
     if (strstr(reason, "wrong version") || strstr(reason, "packet length") ||
         strstr(reason, "http request"))
@@ -327,22 +350,23 @@ static enum status explain_tls(struct call *call, struct error *err)
 }
 
 /* The connection ended before the answer did. */
-static enum status explain_end(const struct call *call, struct error *err)
+static enum status explain_end(const struct transfer *transfer, struct error *err)
 {
-    const char *who = call->url.authority;
-    if (call->head_bytes)
+    const char *who = transfer->url.authority;
+    if (transfer->head_bytes)
         return error_set(err, STATUS_UNAVAILABLE, "%s broke off in the middle of its answer", who);
     return error_set(err, STATUS_UNAVAILABLE, "%s closed the connection without an answer%s", who,
-                     call->url.tls ? "" : ": if TLS is what it speaks, call it with https://");
+                     transfer->url.tls ? "" : ": if TLS is what it speaks, call it with https://");
 }
 
-static enum status explain(struct call *call, CURLcode result, struct error *err)
+static enum status explain(struct transfer *transfer, CURLcode result, struct error *err)
 {
-    const char *who = call->url.authority;
-    const char *reason = *call->words ? call->words : curl_easy_strerror(result);
-    bool of_tls = call->alert || strstr(reason, "routines::");
+    const char *who = transfer->url.authority;
+    const char *reason = *transfer->words ? transfer->words : curl_easy_strerror(result);
+    bool of_tls = transfer->alert || strstr(reason, "routines::");
     bool cut = strstr(reason, "unexpected eof");
     long error = 0;
+    curl_off_t answered_us = 0;
     switch (result) {
     case CURLE_COULDNT_RESOLVE_HOST:
         return error_set(err, STATUS_UNAVAILABLE,
@@ -350,7 +374,7 @@ static enum status explain(struct call *call, CURLcode result, struct error *err
                          "machine's name servers answer?",
                          who);
     case CURLE_COULDNT_CONNECT:
-        curl_easy_getinfo(call->curl, CURLINFO_OS_ERRNO, &error);
+        curl_easy_getinfo(transfer->curl, CURLINFO_OS_ERRNO, &error);
         return error_set(err, STATUS_UNAVAILABLE, "cannot connect to %s: %s", who,
                          error ? strerror((int)error) : reason);
     case CURLE_OPERATION_TIMEDOUT:
@@ -358,11 +382,11 @@ static enum status explain(struct call *call, CURLcode result, struct error *err
                          strstr(reason, "Resolving") ? "%s: its address was not found in time"
                                                      : "%s did not answer in time",
                          who);
-    case CURLE_PEER_FAILED_VERIFICATION: return explain_certificate(call, err);
+    case CURLE_PEER_FAILED_VERIFICATION: return explain_certificate(transfer, err);
     case CURLE_SSL_CONNECT_ERROR:
     case CURLE_SSL_CLIENTCERT:
         if (of_tls && !cut)
-            return explain_tls(call, err);
+            return explain_tls(transfer, err);
         return error_set(err, STATUS_UNAVAILABLE,
                          "%s closed the connection in the middle of the TLS handshake: is TLS "
                          "what it speaks there?",
@@ -372,15 +396,23 @@ static enum status explain(struct call *call, CURLcode result, struct error *err
         return error_set(err, STATUS_INVALID,
                          "%s can't be called: the files of --%s-... (or this machine's store of "
                          "CAs) can't be used: %s",
-                         who, call->setting, reason);
+                         who, transfer->setting, reason);
     case CURLE_SEND_ERROR:
-    case CURLE_RECV_ERROR: return of_tls && !cut ? explain_tls(call, err) : explain_end(call, err);
+    case CURLE_RECV_ERROR:
+        return of_tls && !cut ? explain_tls(transfer, err) : explain_end(transfer, err);
     case CURLE_OK: /* without a head */
     case CURLE_GOT_NOTHING:
-    case CURLE_PARTIAL_FILE: return explain_end(call, err);
-    case CURLE_OUT_OF_MEMORY: /* and of newer ones CURLE_TOO_LARGE: a line over libcurl's limit */
-    case (CURLcode)100:
+    case CURLE_PARTIAL_FILE: return explain_end(transfer, err);
+    case CURLE_OUT_OF_MEMORY: /* of older ones also a line over libcurl's limit, of a head alone */
+        curl_easy_getinfo(transfer->curl, CURLINFO_STARTTRANSFER_TIME_T, &answered_us);
+        if (transfer->has_head || !answered_us)
+            return error_set(err, STATUS_LIMIT, "the call of %s failed: out of memory", who);
+        __attribute__((fallthrough));
+    case (CURLcode)100: /* CURLE_TOO_LARGE */
         return error_set(err, STATUS_LIMIT, "%s answers with a head that is too large", who);
+    case CURLE_BAD_CONTENT_ENCODING:
+        return error_set(err, STATUS_INVALID, "%s answers in an encoding that can't be read: %s",
+                         who, reason);
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_WEIRD_SERVER_REPLY:
         return error_set(err, STATUS_INVALID, "%s does not speak HTTP: %s", who, reason);
@@ -388,93 +420,98 @@ static enum status explain(struct call *call, CURLcode result, struct error *err
     }
 }
 
-static enum status judge(struct call *call, CURLcode result, struct error *err)
+static enum status judge(struct transfer *transfer, CURLcode result, struct error *err)
 {
-    if (call->failed != STATUS_OK)
-        return call->failed;
-    if (call->has_head && !is_fine(call)) {
+    if (transfer->failed != STATUS_OK)
+        return transfer->failed;
+    if (transfer->has_head && !is_fine(transfer)) {
         const char *why = "";
-        if (call->status == 401)
-            why = given(call->remote->api_key) ? ": it doesn't know this API key"
-                                               : ": it asks for an API key";
-        return error_set(err, call->status == 404 ? STATUS_NOT_FOUND : STATUS_INVALID,
-                         "%s answered %s%s", call->url.authority, call->reason, why);
+        if (transfer->status == 401)
+            why = given(transfer->remote->api_key) ? ": it doesn't know this API key"
+                                                   : ": it asks for an API key";
+        return error_set(err, transfer->status == 404 ? STATUS_NOT_FOUND : STATUS_INVALID,
+                         "%s answered %s%s", transfer->url.authority, transfer->reason, why);
     }
-    if (!call->has_head)
-        return explain(call, result, err);
-    if (call->body && (result == CURLE_RECV_ERROR || result == CURLE_PARTIAL_FILE))
+    if (!transfer->has_head)
+        return explain(transfer, result, err);
+    if (result == CURLE_RECV_ERROR && strstr(transfer->words, "chunk"))
+        return error_set(err, STATUS_INVALID, "%s answers in broken chunks",
+                         transfer->url.authority);
+    if (transfer->body && (result == CURLE_RECV_ERROR || result == CURLE_PARTIAL_FILE))
         return STATUS_OK; /* the head of an answer to a POST says all */
     /* The server must have said where its answer ends. Without TLS that is unknown. */
     curl_off_t length = -1;
-    curl_easy_getinfo(call->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
-    bool ends = call->body || length >= 0 || call->chunked || call->has_goodbye || !call->url.tls;
-    return result == CURLE_OK && ends ? STATUS_OK : explain(call, result, err);
+    curl_easy_getinfo(transfer->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    bool ends = transfer->body || length >= 0 || transfer->chunked || transfer->has_goodbye ||
+                !transfer->url.tls;
+    return result == CURLE_OK && ends ? STATUS_OK : explain(transfer, result, err);
 }
 
 /* --- a call --- */
 
 /* The URL holds the name that is checked, and the connection goes to the host's address. */
-static enum status set_addresses(const struct call *call, struct curl_slist **connect_to,
+static enum status set_addresses(const struct transfer *transfer, struct curl_slist **connect_to,
                                  struct error *err)
 {
-    const char *name = call->remote->peer_name;
-    struct http_url named = call->url;
+    const char *name = transfer->remote->peer_name;
+    struct http_url named = transfer->url;
     char text[2 * HTTP_URL_BYTES];
     struct error ignored;
     bool is_6 = given(name) && strchr(name, ':');
-    if (call->url.tls && given(name)) {
+    if (transfer->url.tls && given(name)) {
         snprintf(text, sizeof text, "https://%s%.*s%s:%s", is_6 ? "[" : "", HTTP_URL_BYTES, name,
-                 is_6 ? "]" : "", call->url.port);
+                 is_6 ? "]" : "", transfer->url.port);
         if (http_url_parse(text, &named, &ignored) != STATUS_OK)
             return error_set(err, STATUS_INVALID, "\"%.120s\" is no name for --%s-name", name,
-                             call->setting);
-        snprintf(text, sizeof text, "::%s", call->url.authority);
+                             transfer->setting);
+        snprintf(text, sizeof text, "::%s", transfer->url.authority);
         *connect_to = curl_slist_append(NULL, text);
         ASSERT(*connect_to);
     }
-    snprintf(text, sizeof text, "%s://%s/", call->url.tls ? "https" : "http", named.authority);
-    CURLcode bad = curl_easy_setopt(call->curl, CURLOPT_URL, text);
+    snprintf(text, sizeof text, "%s://%s/", transfer->url.tls ? "https" : "http", named.authority);
+    CURLcode bad = curl_easy_setopt(transfer->curl, CURLOPT_URL, text);
     ASSERT(!bad);
     return STATUS_OK;
 }
 
-static enum status perform(struct call *call, uint64_t timeout_us, struct error *err)
+static enum status perform(struct transfer *transfer, uint64_t timeout_us, struct error *err)
 {
-    const char *key = call->remote->api_key;
-    TRY(read_remote(call->remote, &call->url, err));
-    if (strlen(call->path) + strlen(call->content_type) + (key ? strlen(key) : 0) > MAX_CALL_BYTES)
-        return error_set(err, STATUS_LIMIT, "path '%.64s...' and key are too long", call->path);
+    const char *key = transfer->remote->api_key;
+    TRY(read_remote(transfer->remote, &transfer->url, err));
+    if (strlen(transfer->path) + strlen(transfer->content_type) + (key ? strlen(key) : 0) >
+        MAX_CALL_BYTES)
+        return error_set(err, STATUS_LIMIT, "path '%.64s...' and key are too long", transfer->path);
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, start_libcurl);
-    struct certificates *certificates = call->remote->certificates;
-    struct curl_slist *headers = make_headers(call), *connect_to = NULL;
-    call->setting = certificates ? certificates_name(certificates) : "tls";
-    call->set = certificates ? certificates_take(certificates) : NULL;
-    call->curl = curl_easy_init();
-    ASSERT(call->curl);
-    set_options(call, timeout_us);
-    enum status status = set_addresses(call, &connect_to, err);
+    struct certificates *certificates = transfer->remote->certificates;
+    struct curl_slist *headers = make_headers(transfer), *connect_to = NULL;
+    transfer->setting = certificates ? certificates_name(certificates) : "tls";
+    transfer->set = certificates ? certificates_take(certificates) : NULL;
+    transfer->curl = curl_easy_init();
+    ASSERT(transfer->curl);
+    set_options(transfer, timeout_us);
+    enum status status = set_addresses(transfer, &connect_to, err);
     if (status == STATUS_OK) {
-        CURLcode bad = curl_easy_setopt(call->curl, CURLOPT_HTTPHEADER, headers);
-        bad = bad ? bad : curl_easy_setopt(call->curl, CURLOPT_CONNECT_TO, connect_to);
+        CURLcode bad = curl_easy_setopt(transfer->curl, CURLOPT_HTTPHEADER, headers);
+        bad = bad ? bad : curl_easy_setopt(transfer->curl, CURLOPT_CONNECT_TO, connect_to);
         ASSERT(!bad);
-        status = judge(call, curl_easy_perform(call->curl), err);
+        status = judge(transfer, curl_easy_perform(transfer->curl), err);
     }
-    curl_easy_cleanup(call->curl);
-    curl_slist_free_all(headers);
+    curl_easy_cleanup(transfer->curl);
+    free_headers(headers);
     curl_slist_free_all(connect_to);
-    if (call->set)
-        certificate_set_give(call->set);
+    if (transfer->set)
+        certificate_set_give(transfer->set);
     return status;
 }
 
 enum status http_get(const struct http_remote *remote, const char *path, uint64_t timeout_us,
                      struct str *body, struct error *err)
 {
-    struct call call = {
+    struct transfer transfer = {
         .remote = remote, .path = path, .content_type = "", .payload = body, .err = err};
     size_t before = body->length;
-    enum status status = perform(&call, timeout_us, err);
+    enum status status = perform(&transfer, timeout_us, err);
     if (status != STATUS_OK) {
         body->length = before;
         body->data[before] = 0;
@@ -487,13 +524,13 @@ enum status http_post(const struct http_remote *remote, const char *path, const 
 {
     struct str answer;
     str_init(&answer, MAX_POST_ANSWER_BYTES);
-    struct call call = {.remote = remote,
-                        .path = path,
-                        .content_type = content_type,
-                        .body = body,
-                        .payload = &answer,
-                        .err = err};
-    enum status status = perform(&call, timeout_us, err);
+    struct transfer transfer = {.remote = remote,
+                                .path = path,
+                                .content_type = content_type,
+                                .body = body,
+                                .payload = &answer,
+                                .err = err};
+    enum status status = perform(&transfer, timeout_us, err);
     str_deinit(&answer);
     return status;
 }

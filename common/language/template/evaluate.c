@@ -41,7 +41,7 @@ static struct value evaluate_argument(struct run *run, const struct argument *ar
     return value;
 }
 
-static void add_keywords(struct run *run, struct call *call, const struct value_dict *dict)
+static void add_keywords(struct run *run, struct macro_call *call, const struct value_dict *dict)
 {
     for (size_t i = 0; i < dict->count; i++) {
         struct value key = dict->entries[i].key;
@@ -54,7 +54,7 @@ static void add_keywords(struct run *run, struct call *call, const struct value_
     }
 }
 
-static void add_argument(struct run *run, struct call *call, const struct argument *argument,
+static void add_argument(struct run *run, struct macro_call *call, const struct argument *argument,
                          struct value value)
 {
     switch (argument->kind) {
@@ -73,11 +73,11 @@ static void add_argument(struct run *run, struct call *call, const struct argume
     }
 }
 
-void call_arguments(struct run *run, const struct argument *arguments, struct call *call)
+void call_arguments(struct run *run, const struct argument *arguments, struct macro_call *call)
 {
     struct tally tally = {0};
     size_t count = 0;
-    *call = (struct call){0};
+    *call = (struct macro_call){0};
     for (const struct argument *a = arguments; a; a = a->next)
         count++;
     if (count == 0)
@@ -93,7 +93,7 @@ void call_arguments(struct run *run, const struct argument *arguments, struct ca
         add_argument(run, call, a, values[i++]);
 }
 
-bool call_bind(struct run *run, const struct call *call, const char *function,
+bool call_bind(struct run *run, const struct macro_call *call, const char *function,
                const char *const *names, struct value *values, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -116,7 +116,7 @@ bool call_bind(struct run *run, const struct call *call, const char *function,
     return !run_failed(run);
 }
 
-struct value call_value(struct run *run, struct value callee, const struct call *call)
+struct value call_value(struct run *run, struct value callee, const struct macro_call *call)
 {
     if (run_failed(run))
         return value_none();
@@ -258,7 +258,7 @@ static struct value evaluate_choice(struct run *run, const struct node *node)
 
 static struct value evaluate_call(struct run *run, const struct node *node)
 {
-    struct call call;
+    struct macro_call call;
     struct value callee = evaluate(run, node->call.callee);
     call_arguments(run, node->call.arguments, &call);
     run->line = node->line;
@@ -267,7 +267,7 @@ static struct value evaluate_call(struct run *run, const struct node *node)
 
 static struct value evaluate_filter(struct run *run, const struct node *node)
 {
-    struct call call;
+    struct macro_call call;
     struct value input = node->filter.input ? evaluate(run, node->filter.input) : run->block_text;
     call_arguments(run, node->filter.arguments, &call);
     run->line = node->line;
@@ -276,7 +276,7 @@ static struct value evaluate_filter(struct run *run, const struct node *node)
 
 static struct value evaluate_test(struct run *run, const struct node *node)
 {
-    struct call call;
+    struct macro_call call;
     struct value input = evaluate(run, node->test.input);
     call_arguments(run, node->test.arguments, &call);
     run->line = node->line;

@@ -127,7 +127,7 @@ static void execute_for(struct run *run, const struct node *node)
 
 /* Sets parameters from the arguments in order, then by name, then from their defaults. */
 static void bind_parameters(struct run *run, const struct node_macro *macro,
-                            const struct call *call, bool *used)
+                            const struct macro_call *call, bool *used)
 {
     static const char missing[] = "parameter '%s' was not provided";
     size_t index = 0;
@@ -157,8 +157,8 @@ static void bind_parameters(struct run *run, const struct node_macro *macro,
 
 /* Sets "caller", "varargs" and "kwargs" where the body uses them. Fails for an argument that has no
  * use. */
-static void bind_rest(struct run *run, const struct node_macro *macro, const struct call *call,
-                      bool *used)
+static void bind_rest(struct run *run, const struct node_macro *macro,
+                      const struct macro_call *call, bool *used)
 {
     struct value caller = run_undefined_saying(run, "No caller defined");
     struct value_dict *others = run_dict(run, call->keyword_count);
@@ -199,7 +199,8 @@ static void bind_rest(struct run *run, const struct node_macro *macro, const str
         scope_set(run, run->scope, run->template->varargs, value_sequence(VALUE_TUPLE, varargs));
 }
 
-struct value call_macro(struct run *run, const struct value_macro *made, const struct call *call)
+struct value call_macro(struct run *run, const struct value_macro *made,
+                        const struct macro_call *call)
 {
     struct scope *around = run->scope, *inside = run_scope(run, made->scope);
     bool *used = run_take(run, call->keyword_count + 1);
@@ -225,7 +226,7 @@ static struct value make_macro(struct run *run, const struct node_macro *macro)
 static void execute_call_block(struct run *run, const struct node *node)
 {
     const struct node *call_node = node->call_block.call;
-    struct call call;
+    struct macro_call call;
     struct value callee = evaluate(run, call_node->call.callee);
     call_arguments(run, call_node->call.arguments, &call);
     struct keyword *keywords = run_take(run, (call.keyword_count + 1) * sizeof *keywords);

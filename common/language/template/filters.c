@@ -97,7 +97,7 @@ static bool as_integer(struct run *run, struct value input, int base, int64_t *o
     return read_float(digits, &number) && truncated(number, out);
 }
 
-struct value filter_int(struct run *run, struct value input, const struct call *call)
+struct value filter_int(struct run *run, struct value input, const struct macro_call *call)
 {
     static const char *const names[] = {"default", "base"};
     struct value values[2];
@@ -114,7 +114,7 @@ struct value filter_int(struct run *run, struct value input, const struct call *
     return values[0].kind == VALUE_ABSENT ? value_int(0) : values[0];
 }
 
-struct value filter_float(struct run *run, struct value input, const struct call *call)
+struct value filter_float(struct run *run, struct value input, const struct macro_call *call)
 {
     static const char *const names[] = {"default"};
     struct value fallback;
@@ -131,7 +131,7 @@ struct value filter_float(struct run *run, struct value input, const struct call
     return fallback.kind == VALUE_ABSENT ? value_float(0) : fallback;
 }
 
-struct value filter_abs(struct run *run, struct value input, const struct call *call)
+struct value filter_abs(struct run *run, struct value input, const struct macro_call *call)
 {
     if (!call_bind(run, call, "abs", NULL, NULL, 0))
         return value_none();
@@ -157,7 +157,7 @@ static double round_to(double number, int digits)
     return strtod(text, NULL);
 }
 
-struct value filter_round(struct run *run, struct value input, const struct call *call)
+struct value filter_round(struct run *run, struct value input, const struct macro_call *call)
 {
     static const char *const names[] = {"precision", "method"};
     struct value values[2];
@@ -187,7 +187,7 @@ struct value filter_round(struct run *run, struct value input, const struct call
 
 #define MAX_WIDTH (1 << 20) /* characters of centered or indented text */
 
-static struct value cased(struct run *run, struct value input, const struct call *call,
+static struct value cased(struct run *run, struct value input, const struct macro_call *call,
                           const char *name, struct value (*change)(struct run *, struct value))
 {
     if (!call_bind(run, call, name, NULL, NULL, 0))
@@ -196,27 +196,27 @@ static struct value cased(struct run *run, struct value input, const struct call
     return run_failed(run) ? value_none() : change(run, string);
 }
 
-struct value filter_upper(struct run *run, struct value input, const struct call *call)
+struct value filter_upper(struct run *run, struct value input, const struct macro_call *call)
 {
     return cased(run, input, call, "upper", text_upper);
 }
 
-struct value filter_lower(struct run *run, struct value input, const struct call *call)
+struct value filter_lower(struct run *run, struct value input, const struct macro_call *call)
 {
     return cased(run, input, call, "lower", text_lower);
 }
 
-struct value filter_capitalize(struct run *run, struct value input, const struct call *call)
+struct value filter_capitalize(struct run *run, struct value input, const struct macro_call *call)
 {
     return cased(run, input, call, "capitalize", text_capitalize);
 }
 
-struct value filter_title(struct run *run, struct value input, const struct call *call)
+struct value filter_title(struct run *run, struct value input, const struct macro_call *call)
 {
     return cased(run, input, call, "title", text_title);
 }
 
-struct value filter_string(struct run *run, struct value input, const struct call *call)
+struct value filter_string(struct run *run, struct value input, const struct macro_call *call)
 {
     return call_bind(run, call, "string", NULL, NULL, 0) ? python_string_of(run, input)
                                                          : value_none();
@@ -228,14 +228,14 @@ static struct value marked_safe(struct value string)
     return string;
 }
 
-struct value filter_safe(struct run *run, struct value input, const struct call *call)
+struct value filter_safe(struct run *run, struct value input, const struct macro_call *call)
 {
     if (!call_bind(run, call, "safe", NULL, NULL, 0))
         return value_none();
     return marked_safe(python_string_of(run, input));
 }
 
-struct value filter_escape(struct run *run, struct value input, const struct call *call)
+struct value filter_escape(struct run *run, struct value input, const struct macro_call *call)
 {
     if (!call_bind(run, call, "escape", NULL, NULL, 0))
         return value_none();
@@ -243,7 +243,7 @@ struct value filter_escape(struct run *run, struct value input, const struct cal
     return run_failed(run) ? value_none() : add(run, marked_safe(value_literal("")), string);
 }
 
-struct value filter_trim(struct run *run, struct value input, const struct call *call)
+struct value filter_trim(struct run *run, struct value input, const struct macro_call *call)
 {
     static const char *const names[] = {"chars"};
     struct value set;
@@ -255,7 +255,7 @@ struct value filter_trim(struct run *run, struct value input, const struct call 
     return run_failed(run) ? value_none() : text_strip(run, string, set, STRIP_BOTH);
 }
 
-struct value filter_replace(struct run *run, struct value input, const struct call *call)
+struct value filter_replace(struct run *run, struct value input, const struct macro_call *call)
 {
     static const char *const names[] = {"old", "new", "count"};
     struct value values[3];
@@ -270,7 +270,7 @@ struct value filter_replace(struct run *run, struct value input, const struct ca
     return run_failed(run) ? value_none() : text_replace(run, string, old, new_text, limit);
 }
 
-struct value filter_center(struct run *run, struct value input, const struct call *call)
+struct value filter_center(struct run *run, struct value input, const struct macro_call *call)
 {
     static const char *const names[] = {"width"};
     struct value width;
@@ -283,7 +283,7 @@ struct value filter_center(struct run *run, struct value input, const struct cal
 
 /* --- lines and words --- */
 
-struct value filter_indent(struct run *run, struct value input, const struct call *call)
+struct value filter_indent(struct run *run, struct value input, const struct macro_call *call)
 {
     static const char *const names[] = {"width", "first", "blank"};
     struct value values[3];
@@ -314,13 +314,13 @@ struct value filter_indent(struct run *run, struct value input, const struct cal
     return run_finish(run, &builder);
 }
 
-struct value filter_truncate(struct run *run, struct value input, const struct call *call)
+struct value filter_truncate(struct run *run, struct value input, const struct macro_call *call)
 {
     static const char *const names[] = {"length", "killwords", "end", "leeway"};
     struct value values[4];
     if (!call_bind(run, call, "truncate", names, values, 4))
         return value_none();
-    struct value size = filter_length(run, input, &(struct call){0}), string = input;
+    struct value size = filter_length(run, input, &(struct macro_call){0}), string = input;
     struct value end = values[2].kind == VALUE_STRING ? values[2] : value_literal("...");
     int64_t length = values[0].kind == VALUE_INT ? values[0].integer : 255;
     int64_t leeway = values[3].kind == VALUE_INT ? values[3].integer : 5;
@@ -343,7 +343,7 @@ struct value filter_truncate(struct run *run, struct value input, const struct c
     return add(run, kept, end);
 }
 
-struct value filter_wordcount(struct run *run, struct value input, const struct call *call)
+struct value filter_wordcount(struct run *run, struct value input, const struct macro_call *call)
 {
     if (!call_bind(run, call, "wordcount", NULL, NULL, 0))
         return value_none();
@@ -361,7 +361,7 @@ struct value filter_wordcount(struct run *run, struct value input, const struct 
     return value_int(count);
 }
 
-struct value filter_join(struct run *run, struct value input, const struct call *call)
+struct value filter_join(struct run *run, struct value input, const struct macro_call *call)
 {
     static const char *const names[] = {"d", "attribute"};
     struct value values[2];
@@ -413,7 +413,7 @@ static bool read_indent(struct run *run, struct value indent, struct python_json
     return true;
 }
 
-struct value filter_tojson(struct run *run, struct value input, const struct call *call)
+struct value filter_tojson(struct run *run, struct value input, const struct macro_call *call)
 {
     static const char *const names[] = {"ensure_ascii", "indent", "separators", "sort_keys"};
     struct value values[4];
@@ -438,7 +438,8 @@ struct filter {
     filter_function *apply;
 };
 
-static struct value filter_default(struct run *run, struct value input, const struct call *call)
+static struct value filter_default(struct run *run, struct value input,
+                                   const struct macro_call *call)
 {
     static const char *const names[] = {"default_value", "boolean"};
     struct value values[2];
@@ -481,7 +482,7 @@ const struct filter *filter_find(const char *name, size_t length)
 }
 
 struct value filter_apply(struct run *run, const struct filter *filter, struct value input,
-                          const struct call *call)
+                          const struct macro_call *call)
 {
     run_spend(run, 1);
     return run_failed(run) ? value_none() : filter->apply(run, input, call);

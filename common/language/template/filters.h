@@ -8,9 +8,10 @@ struct filter;
 
 const struct filter *filter_find(const char *name, size_t length); /* NULL: no such filter */
 struct value filter_apply(struct run *run, const struct filter *filter, struct value input,
-                          const struct call *call);
+                          const struct macro_call *call);
 
-typedef struct value filter_function(struct run *run, struct value input, const struct call *call);
+typedef struct value filter_function(struct run *run, struct value input,
+                                     const struct macro_call *call);
 
 /* filters.c */
 filter_function filter_abs, filter_float, filter_int, filter_round, filter_capitalize,
@@ -26,6 +27,6 @@ struct predicate;
 
 const struct predicate *predicate_find(const char *name, size_t length); /* NULL: no such test */
 bool predicate_apply(struct run *run, const struct predicate *predicate, struct value value,
-                     const struct call *call);
+                     const struct macro_call *call);
 
 #endif

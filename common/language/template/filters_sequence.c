@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static bool nothing(struct run *run, const struct call *call, const char *name)
+static bool nothing(struct run *run, const struct macro_call *call, const char *name)
 {
     return call_bind(run, call, name, NULL, NULL, 0);
 }
@@ -18,7 +18,7 @@ static struct value_sequence *same_room(struct run *run, struct run_items items,
     return run_failed(run) ? NULL : run_sequence(run, type, items.count);
 }
 
-struct value filter_length(struct run *run, struct value input, const struct call *call)
+struct value filter_length(struct run *run, struct value input, const struct macro_call *call)
 {
     if (!nothing(run, call, "length"))
         return value_none();
@@ -37,7 +37,7 @@ struct value filter_length(struct run *run, struct value input, const struct cal
     }
 }
 
-struct value filter_list(struct run *run, struct value input, const struct call *call)
+struct value filter_list(struct run *run, struct value input, const struct macro_call *call)
 {
     if (!nothing(run, call, "list"))
         return value_none();
@@ -50,7 +50,7 @@ struct value filter_list(struct run *run, struct value input, const struct call 
     return value_sequence(VALUE_LIST, made);
 }
 
-struct value filter_first(struct run *run, struct value input, const struct call *call)
+struct value filter_first(struct run *run, struct value input, const struct macro_call *call)
 {
     if (!nothing(run, call, "first"))
         return value_none();
@@ -59,7 +59,7 @@ struct value filter_first(struct run *run, struct value input, const struct call
                        : run_undefined_saying(run, "No first item, sequence was empty.");
 }
 
-struct value filter_last(struct run *run, struct value input, const struct call *call)
+struct value filter_last(struct run *run, struct value input, const struct macro_call *call)
 {
     if (!nothing(run, call, "last"))
         return value_none();
@@ -70,7 +70,7 @@ struct value filter_last(struct run *run, struct value input, const struct call 
                        : run_undefined_saying(run, "No last item, sequence was empty.");
 }
 
-struct value filter_reverse(struct run *run, struct value input, const struct call *call)
+struct value filter_reverse(struct run *run, struct value input, const struct macro_call *call)
 {
     struct value bounds[3] = {value_none(), value_none(), value_int(-1)};
     if (!nothing(run, call, "reverse"))
@@ -89,7 +89,7 @@ struct value filter_reverse(struct run *run, struct value input, const struct ca
     return value_sequence(list ? VALUE_LIST : VALUE_ITERATOR, made);
 }
 
-struct value filter_items(struct run *run, struct value input, const struct call *call)
+struct value filter_items(struct run *run, struct value input, const struct macro_call *call)
 {
     if (!nothing(run, call, "items"))
         return value_none();
@@ -122,7 +122,7 @@ static struct value sort_keys(struct run *run, struct value item, struct value p
 {
     if (paths.kind != VALUE_STRING || !memchr(paths.text.bytes, ',', paths.text.length))
         return sort_key(run, get_path(run, item, paths), case_sensitive);
-    struct call call = {.arguments = (struct value[]){value_literal(",")}, .count = 1};
+    struct macro_call call = {.arguments = (struct value[]){value_literal(",")}, .count = 1};
     struct value parts = text_method_split(run, paths, &call);
     if (run_failed(run))
         return value_none();
@@ -133,7 +133,7 @@ static struct value sort_keys(struct run *run, struct value item, struct value p
     return keys ? value_sequence(VALUE_TUPLE, keys) : value_none();
 }
 
-struct value filter_sort(struct run *run, struct value input, const struct call *call)
+struct value filter_sort(struct run *run, struct value input, const struct macro_call *call)
 {
     static const char *const names[] = {"reverse", "case_sensitive", "attribute"};
     struct value values[3];
@@ -153,7 +153,7 @@ struct value filter_sort(struct run *run, struct value input, const struct call 
     return value_sequence(VALUE_LIST, made);
 }
 
-struct value filter_dictsort(struct run *run, struct value input, const struct call *call)
+struct value filter_dictsort(struct run *run, struct value input, const struct macro_call *call)
 {
     static const char *const names[] = {"case_sensitive", "by", "reverse"};
     struct value values[3];
@@ -163,7 +163,7 @@ struct value filter_dictsort(struct run *run, struct value input, const struct c
     if (values[1].kind != VALUE_ABSENT && !by_value && !value_is_text(values[1], "key"))
         return run_fail(run, "You can only sort by either \"key\" or \"value\"");
     struct value pairs =
-        filter_items(run, input, &(struct call){0}); /* fails if it isn't a mapping */
+        filter_items(run, input, &(struct macro_call){0}); /* fails if it isn't a mapping */
     if (run_failed(run))
         return value_none();
     if (input.kind != VALUE_DICT)
@@ -184,7 +184,7 @@ struct value filter_dictsort(struct run *run, struct value input, const struct c
     return value_sequence(VALUE_LIST, pairs.sequence);
 }
 
-static struct value extreme(struct run *run, struct value input, const struct call *call,
+static struct value extreme(struct run *run, struct value input, const struct macro_call *call,
                             enum node_operator sign)
 {
     static const char *const names[] = {"case_sensitive", "attribute"};
@@ -205,17 +205,17 @@ static struct value extreme(struct run *run, struct value input, const struct ca
                        : run_undefined_saying(run, "No aggregated item, sequence was empty.");
 }
 
-struct value filter_min(struct run *run, struct value input, const struct call *call)
+struct value filter_min(struct run *run, struct value input, const struct macro_call *call)
 {
     return extreme(run, input, call, OPERATOR_LESS);
 }
 
-struct value filter_max(struct run *run, struct value input, const struct call *call)
+struct value filter_max(struct run *run, struct value input, const struct macro_call *call)
 {
     return extreme(run, input, call, OPERATOR_GREATER);
 }
 
-struct value filter_unique(struct run *run, struct value input, const struct call *call)
+struct value filter_unique(struct run *run, struct value input, const struct macro_call *call)
 {
     static const char *const names[] = {"case_sensitive", "attribute"};
     struct value values[2];
@@ -235,7 +235,7 @@ struct value filter_unique(struct run *run, struct value input, const struct cal
     return made ? value_sequence(VALUE_ITERATOR, made) : value_none();
 }
 
-struct value filter_sum(struct run *run, struct value input, const struct call *call)
+struct value filter_sum(struct run *run, struct value input, const struct macro_call *call)
 {
     static const char *const names[] = {"attribute", "start"};
     struct value values[2];
@@ -251,16 +251,17 @@ struct value filter_sum(struct run *run, struct value input, const struct call *
 /* --- map and select --- */
 
 /* Returns the arguments behind the first `count`. */
-static struct call rest_of(const struct call *call, size_t count)
+static struct macro_call rest_of(const struct macro_call *call, size_t count)
 {
-    struct call rest = *call;
+    struct macro_call rest = *call;
     if (count)
         rest.arguments += count;
     rest.count -= count;
     return rest;
 }
 
-static struct value map_attribute(struct run *run, struct run_items items, const struct call *call)
+static struct value map_attribute(struct run *run, struct run_items items,
+                                  const struct macro_call *call)
 {
     static const char *const names[] = {"attribute", "default"};
     struct value values[2];
@@ -276,7 +277,7 @@ static struct value map_attribute(struct run *run, struct run_items items, const
     return value_sequence(VALUE_ITERATOR, made);
 }
 
-struct value filter_map(struct run *run, struct value input, const struct call *call)
+struct value filter_map(struct run *run, struct value input, const struct macro_call *call)
 {
     struct run_items items = {0};
     if (value_truth(input))
@@ -290,14 +291,14 @@ struct value filter_map(struct run *run, struct value input, const struct call *
     if (!filter)
         return run_fail(run, "No filter named '%.*s'.",
                         (int)(name.text.length < 64 ? name.text.length : 64), name.text.bytes);
-    struct call rest = rest_of(call, 1);
+    struct macro_call rest = rest_of(call, 1);
     struct value_sequence *made = same_room(run, items, "generator");
     for (size_t i = 0; made && i < items.count && !run_failed(run); i++)
         made->items[made->count++] = filter_apply(run, filter, items.items[i], &rest);
     return made ? value_sequence(VALUE_ITERATOR, made) : value_none();
 }
 
-static struct value select_by(struct run *run, struct value input, const struct call *call,
+static struct value select_by(struct run *run, struct value input, const struct macro_call *call,
                               bool wanted, bool by_attribute)
 {
     struct run_items items = {0};
@@ -317,7 +318,7 @@ static struct value select_by(struct run *run, struct value input, const struct 
         if (!predicate)
             return run_fail(run, "No test of that name.");
     }
-    struct call rest = rest_of(call, taken);
+    struct macro_call rest = rest_of(call, taken);
     struct value_sequence *made = same_room(run, items, "generator");
     for (size_t i = 0; made && i < items.count && !run_failed(run); i++) {
         struct value value = get_path(run, items.items[i], path);
@@ -328,22 +329,22 @@ static struct value select_by(struct run *run, struct value input, const struct 
     return made ? value_sequence(VALUE_ITERATOR, made) : value_none();
 }
 
-struct value filter_select(struct run *run, struct value input, const struct call *call)
+struct value filter_select(struct run *run, struct value input, const struct macro_call *call)
 {
     return select_by(run, input, call, true, false);
 }
 
-struct value filter_reject(struct run *run, struct value input, const struct call *call)
+struct value filter_reject(struct run *run, struct value input, const struct macro_call *call)
 {
     return select_by(run, input, call, false, false);
 }
 
-struct value filter_selectattr(struct run *run, struct value input, const struct call *call)
+struct value filter_selectattr(struct run *run, struct value input, const struct macro_call *call)
 {
     return select_by(run, input, call, true, true);
 }
 
-struct value filter_rejectattr(struct run *run, struct value input, const struct call *call)
+struct value filter_rejectattr(struct run *run, struct value input, const struct macro_call *call)
 {
     return select_by(run, input, call, false, true);
 }

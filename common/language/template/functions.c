@@ -194,11 +194,11 @@ static void date_format(struct text_builder *out, const char *format, size_t len
 
 struct template_function {
     const char *name;
-    struct value (*apply)(struct run *run, const struct call *call);
+    struct value (*apply)(struct run *run, const struct macro_call *call);
 };
 
 /* dict(mapping, a=1), and namespace with the same arguments. */
-static struct value_dict *dict_from(struct run *run, const struct call *call)
+static struct value_dict *dict_from(struct run *run, const struct macro_call *call)
 {
     struct value_dict *made = run_dict(run, call->keyword_count);
     if (call->count > 1 || (call->count == 1 && call->arguments[0].kind != VALUE_DICT)) {
@@ -215,13 +215,13 @@ static struct value_dict *dict_from(struct run *run, const struct call *call)
     return run_failed(run) ? NULL : made;
 }
 
-static struct value make_dict(struct run *run, const struct call *call)
+static struct value make_dict(struct run *run, const struct macro_call *call)
 {
     struct value_dict *made = dict_from(run, call);
     return made ? value_dict(made) : value_none();
 }
 
-static struct value make_namespace(struct run *run, const struct call *call)
+static struct value make_namespace(struct run *run, const struct macro_call *call)
 {
     struct value value = make_dict(run, call);
     if (value.kind == VALUE_DICT)
@@ -229,7 +229,7 @@ static struct value make_namespace(struct run *run, const struct call *call)
     return value;
 }
 
-static bool range_bounds(struct run *run, const struct call *call, int64_t bounds[3])
+static bool range_bounds(struct run *run, const struct macro_call *call, int64_t bounds[3])
 {
     if (call->count < 1 || call->count > 3 || call->keyword_count) {
         run_fail(run, "range expected 1 to 3 arguments, got %zu", call->count);
@@ -252,7 +252,7 @@ static bool range_bounds(struct run *run, const struct call *call, int64_t bound
     return !run_failed(run);
 }
 
-static struct value make_range(struct run *run, const struct call *call)
+static struct value make_range(struct run *run, const struct macro_call *call)
 {
     int64_t bounds[3] = {0, 0, 1};
     if (!range_bounds(run, call, bounds))
@@ -276,7 +276,7 @@ static struct value make_range(struct run *run, const struct call *call)
     return value_sequence(VALUE_RANGE, made);
 }
 
-static struct value raise_exception(struct run *run, const struct call *call)
+static struct value raise_exception(struct run *run, const struct macro_call *call)
 {
     static const char *const names[] = {"message"};
     struct value message;
@@ -293,7 +293,7 @@ static struct value raise_exception(struct run *run, const struct call *call)
     return run_fail_with(run, message);
 }
 
-static struct value strftime_now(struct run *run, const struct call *call)
+static struct value strftime_now(struct run *run, const struct macro_call *call)
 {
     static const char *const names[] = {"format"};
     struct value format;
@@ -321,7 +321,7 @@ const struct template_function *function_find(const char *name)
 }
 
 struct value function_apply(struct run *run, const struct template_function *function,
-                            const struct call *call)
+                            const struct macro_call *call)
 {
     return function->apply(run, call);
 }

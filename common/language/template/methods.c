@@ -7,13 +7,13 @@
 struct method {
     enum value_kind kind; /* values of this kind have it */
     const char *name;
-    struct value (*apply)(struct run *run, struct value self, const struct call *call);
+    struct value (*apply)(struct run *run, struct value self, const struct macro_call *call);
     bool changes; /* it changes its object */
 };
 
 /* --- dict --- */
 
-static struct value dict_get(struct run *run, struct value self, const struct call *call)
+static struct value dict_get(struct run *run, struct value self, const struct macro_call *call)
 {
     static const char *const names[] = {"key", "default"};
     struct value values[2];
@@ -42,7 +42,7 @@ static struct value pair(struct run *run, const struct value_entry *entry)
 
 enum view { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS };
 
-static struct value dict_view(struct run *run, struct value self, const struct call *call,
+static struct value dict_view(struct run *run, struct value self, const struct macro_call *call,
                               enum view view)
 {
     static const char *const types[] = {"dict_keys", "dict_values", "dict_items"};
@@ -58,30 +58,30 @@ static struct value dict_view(struct run *run, struct value self, const struct c
     return made ? value_sequence(VALUE_VIEW, made) : value_none();
 }
 
-static struct value dict_keys(struct run *run, struct value self, const struct call *call)
+static struct value dict_keys(struct run *run, struct value self, const struct macro_call *call)
 {
     return dict_view(run, self, call, VIEW_KEYS);
 }
 
-static struct value dict_values(struct run *run, struct value self, const struct call *call)
+static struct value dict_values(struct run *run, struct value self, const struct macro_call *call)
 {
     return dict_view(run, self, call, VIEW_VALUES);
 }
 
-static struct value dict_items(struct run *run, struct value self, const struct call *call)
+static struct value dict_items(struct run *run, struct value self, const struct macro_call *call)
 {
     return dict_view(run, self, call, VIEW_ITEMS);
 }
 
 /* Values never change, so a copy is the value itself. */
-static struct value copy(struct run *run, struct value self, const struct call *call)
+static struct value copy(struct run *run, struct value self, const struct macro_call *call)
 {
     return call_bind(run, call, "copy", NULL, NULL, 0) ? self : value_none();
 }
 
 /* --- list and tuple --- */
 
-static struct value list_count(struct run *run, struct value self, const struct call *call)
+static struct value list_count(struct run *run, struct value self, const struct macro_call *call)
 {
     static const char *const names[] = {"value"};
     struct value wanted;
@@ -93,7 +93,7 @@ static struct value list_count(struct run *run, struct value self, const struct 
     return value_int(count);
 }
 
-static struct value list_index(struct run *run, struct value self, const struct call *call)
+static struct value list_index(struct run *run, struct value self, const struct macro_call *call)
 {
     static const char *const names[] = {"value"};
     struct value wanted;
@@ -113,14 +113,14 @@ static struct value list_index(struct run *run, struct value self, const struct 
 
 /* --- loop --- */
 
-static struct value loop_cycle(struct run *run, struct value self, const struct call *call)
+static struct value loop_cycle(struct run *run, struct value self, const struct macro_call *call)
 {
     if (call->count == 0)
         return run_fail(run, "no items for cycling given");
     return call->arguments[self.loop->index % call->count];
 }
 
-static struct value loop_changed(struct run *run, struct value self, const struct call *call)
+static struct value loop_changed(struct run *run, struct value self, const struct macro_call *call)
 {
     struct value_loop *loop = (struct value_loop *)self.loop; /* the loop that remembers */
     struct value_sequence *now = run_sequence(run, "tuple", 0);
@@ -236,7 +236,7 @@ bool method_is_unsupported(const char *name)
 }
 
 struct value method_apply(struct run *run, const struct value_method *bound,
-                          const struct call *call)
+                          const struct macro_call *call)
 {
     if (!bound->method->apply)
         return run_fail(run, "the method '%s' is not supported", bound->method->name);

@@ -14,7 +14,7 @@ bool method_changes(const struct method *method);
 bool method_is_unsupported(const char *name);
 
 struct value method_apply(struct run *run, const struct value_method *bound,
-                          const struct call *call);
+                          const struct macro_call *call);
 
 enum strip_sides { STRIP_LEFT = 1, STRIP_RIGHT = 2, STRIP_BOTH = 3 };
 
@@ -39,7 +39,7 @@ struct value text_join(struct run *run, struct value separator, struct run_items
 struct value text_pad(struct run *run, struct value string, int64_t width, enum strip_sides sides,
                       char fill);
 
-typedef struct value text_method(struct run *run, struct value self, const struct call *call);
+typedef struct value text_method(struct run *run, struct value self, const struct macro_call *call);
 
 text_method text_method_strip, text_method_lstrip, text_method_rstrip, text_method_split,
     text_method_rsplit, text_method_splitlines, text_method_replace, text_method_startswith,

@@ -246,7 +246,7 @@ const struct predicate *predicate_find(const char *name, size_t length)
 }
 
 bool predicate_apply(struct run *run, const struct predicate *predicate, struct value value,
-                     const struct call *call)
+                     const struct macro_call *call)
 {
     static const char *const names[] = {"other"};
     struct value argument = {.kind = VALUE_ABSENT};

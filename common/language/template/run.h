@@ -49,13 +49,13 @@ struct run {
     bool raised;
 };
 
-/* Evaluated arguments of a call. */
+/* Evaluated arguments of a call: of a macro, a function, a filter, a test or a method. */
 struct keyword {
     const char *name; /* bytes of a name or a string value: compare with keyword_is */
     size_t length;
     struct value value;
 };
-struct call {
+struct macro_call {
     struct value *arguments;
     size_t count;
     struct keyword *keywords;
@@ -108,10 +108,10 @@ struct run_items {
 struct run_items run_iterate(struct run *run, struct value value);
 
 /* evaluate.c */
-void call_arguments(struct run *run, const struct argument *arguments, struct call *call);
-struct value call_value(struct run *run, struct value callee, const struct call *call);
+void call_arguments(struct run *run, const struct argument *arguments, struct macro_call *call);
+struct value call_value(struct run *run, struct value callee, const struct macro_call *call);
 /* Assigns arguments to names, with VALUE_ABSENT for missing ones. False after a failure. */
-bool call_bind(struct run *run, const struct call *call, const char *function,
+bool call_bind(struct run *run, const struct macro_call *call, const char *function,
                const char *const *names, struct value *values, size_t count);
 bool keyword_is(const struct keyword *keyword, const char *name);
 struct value evaluate(struct run *run, const struct node *node);
@@ -119,7 +119,8 @@ struct value evaluate(struct run *run, const struct node *node);
 void execute(struct run *run, const struct node *body); /* a list of statements */
 /* Sets a name, the names of a tuple, or an attribute of a namespace. */
 void assign(struct run *run, const struct node *target, struct value value);
-struct value call_macro(struct run *run, const struct value_macro *macro, const struct call *call);
+struct value call_macro(struct run *run, const struct value_macro *macro,
+                        const struct macro_call *call);
 /* Runs the body in its own scope and returns its output. */
 struct value capture(struct run *run, const struct node *body, struct scope *scope);
 /* members.c */
@@ -146,6 +147,6 @@ const struct value_entry *sort_entries(struct run *run, const struct value_dict 
 /* functions.c: NULL when there is none. */
 const struct template_function *function_find(const char *name);
 struct value function_apply(struct run *run, const struct template_function *function,
-                            const struct call *call);
+                            const struct macro_call *call);
 
 #endif

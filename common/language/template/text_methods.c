@@ -48,7 +48,7 @@ struct value text_strip(struct run *run, struct value string, struct value set,
     return value_part(string, from, to);
 }
 
-static struct value strip(struct run *run, struct value self, const struct call *call,
+static struct value strip(struct run *run, struct value self, const struct macro_call *call,
                           const char *name, enum strip_sides sides)
 {
     static const char *const names[] = {"chars"};
@@ -60,17 +60,17 @@ static struct value strip(struct run *run, struct value self, const struct call 
     return text_strip(run, self, set, sides);
 }
 
-struct value text_method_strip(struct run *run, struct value self, const struct call *call)
+struct value text_method_strip(struct run *run, struct value self, const struct macro_call *call)
 {
     return strip(run, self, call, "strip", STRIP_BOTH);
 }
 
-struct value text_method_lstrip(struct run *run, struct value self, const struct call *call)
+struct value text_method_lstrip(struct run *run, struct value self, const struct macro_call *call)
 {
     return strip(run, self, call, "lstrip", STRIP_LEFT);
 }
 
-struct value text_method_rstrip(struct run *run, struct value self, const struct call *call)
+struct value text_method_rstrip(struct run *run, struct value self, const struct macro_call *call)
 {
     return strip(run, self, call, "rstrip", STRIP_RIGHT);
 }
@@ -83,7 +83,7 @@ struct search {
     size_t offset;       /* characters in front of it */
 };
 
-static bool bind_search(struct run *run, struct value self, const struct call *call,
+static bool bind_search(struct run *run, struct value self, const struct macro_call *call,
                         const char *name, bool tuples, struct search *search)
 {
     static const char *const names[] = {"sub", "start", "end"};
@@ -123,8 +123,8 @@ static bool has_at(struct value string, struct value part, bool at_end)
            !memcmp(string.text.bytes + at, part.text.bytes, part.text.length);
 }
 
-static struct value starts_or_ends(struct run *run, struct value self, const struct call *call,
-                                   const char *name, bool at_end)
+static struct value starts_or_ends(struct run *run, struct value self,
+                                   const struct macro_call *call, const char *name, bool at_end)
 {
     struct search search;
     if (!bind_search(run, self, call, name, true, &search))
@@ -137,12 +137,13 @@ static struct value starts_or_ends(struct run *run, struct value self, const str
     return value_bool(false);
 }
 
-struct value text_method_startswith(struct run *run, struct value self, const struct call *call)
+struct value text_method_startswith(struct run *run, struct value self,
+                                    const struct macro_call *call)
 {
     return starts_or_ends(run, self, call, "startswith", false);
 }
 
-struct value text_method_endswith(struct run *run, struct value self, const struct call *call)
+struct value text_method_endswith(struct run *run, struct value self, const struct macro_call *call)
 {
     return starts_or_ends(run, self, call, "endswith", true);
 }
@@ -163,7 +164,7 @@ static size_t locate(struct value string, struct value part, bool last)
     }
 }
 
-static struct value find(struct run *run, struct value self, const struct call *call,
+static struct value find(struct run *run, struct value self, const struct macro_call *call,
                          const char *name, bool last)
 {
     struct search search;
@@ -181,17 +182,17 @@ static struct value find(struct run *run, struct value self, const struct call *
     return value_int((int64_t)(search.offset + python_length(value_part(search.string, 0, at))));
 }
 
-struct value text_method_find(struct run *run, struct value self, const struct call *call)
+struct value text_method_find(struct run *run, struct value self, const struct macro_call *call)
 {
     return find(run, self, call, "find", false);
 }
 
-struct value text_method_rfind(struct run *run, struct value self, const struct call *call)
+struct value text_method_rfind(struct run *run, struct value self, const struct macro_call *call)
 {
     return find(run, self, call, "rfind", true);
 }
 
-struct value text_method_index(struct run *run, struct value self, const struct call *call)
+struct value text_method_index(struct run *run, struct value self, const struct macro_call *call)
 {
     struct value at = find(run, self, call, "index", false);
     if (at.kind == VALUE_INT && at.integer < 0)
@@ -199,7 +200,7 @@ struct value text_method_index(struct run *run, struct value self, const struct 
     return at;
 }
 
-struct value text_method_count(struct run *run, struct value self, const struct call *call)
+struct value text_method_count(struct run *run, struct value self, const struct macro_call *call)
 {
     struct search search;
     int64_t count = 0;
@@ -217,7 +218,7 @@ struct value text_method_count(struct run *run, struct value self, const struct 
 
 /* --- ends and widths --- */
 
-static struct value remove_end(struct run *run, struct value self, const struct call *call,
+static struct value remove_end(struct run *run, struct value self, const struct macro_call *call,
                                const char *name, bool at_end)
 {
     static const char *const names[] = {"affix"};
@@ -232,12 +233,14 @@ static struct value remove_end(struct run *run, struct value self, const struct 
                   : value_part(self, part.text.length, self.text.length);
 }
 
-struct value text_method_removeprefix(struct run *run, struct value self, const struct call *call)
+struct value text_method_removeprefix(struct run *run, struct value self,
+                                      const struct macro_call *call)
 {
     return remove_end(run, self, call, "removeprefix", false);
 }
 
-struct value text_method_removesuffix(struct run *run, struct value self, const struct call *call)
+struct value text_method_removesuffix(struct run *run, struct value self,
+                                      const struct macro_call *call)
 {
     return remove_end(run, self, call, "removesuffix", true);
 }
@@ -260,7 +263,7 @@ struct value text_pad(struct run *run, struct value string, int64_t width, enum 
     return run_finish(run, &builder);
 }
 
-static struct value pad(struct run *run, struct value self, const struct call *call,
+static struct value pad(struct run *run, struct value self, const struct macro_call *call,
                         const char *name, enum strip_sides sides)
 {
     static const char *const names[] = {"width", "fillchar"};
@@ -278,22 +281,22 @@ static struct value pad(struct run *run, struct value self, const struct call *c
     return text_pad(run, self, values[0].integer, sides, fill);
 }
 
-struct value text_method_ljust(struct run *run, struct value self, const struct call *call)
+struct value text_method_ljust(struct run *run, struct value self, const struct macro_call *call)
 {
     return pad(run, self, call, "ljust", STRIP_RIGHT);
 }
 
-struct value text_method_rjust(struct run *run, struct value self, const struct call *call)
+struct value text_method_rjust(struct run *run, struct value self, const struct macro_call *call)
 {
     return pad(run, self, call, "rjust", STRIP_LEFT);
 }
 
-struct value text_method_center(struct run *run, struct value self, const struct call *call)
+struct value text_method_center(struct run *run, struct value self, const struct macro_call *call)
 {
     return pad(run, self, call, "center", STRIP_BOTH);
 }
 
-struct value text_method_zfill(struct run *run, struct value self, const struct call *call)
+struct value text_method_zfill(struct run *run, struct value self, const struct macro_call *call)
 {
     static const char *const names[] = {"width"};
     struct value width;
@@ -429,47 +432,48 @@ bool text_is_lower(struct value string)
     return all_in_case(string, false);
 }
 
-static bool no_arguments(struct run *run, const struct call *call, const char *name)
+static bool no_arguments(struct run *run, const struct macro_call *call, const char *name)
 {
     return call_bind(run, call, name, NULL, NULL, 0);
 }
 
-struct value text_method_upper(struct run *run, struct value self, const struct call *call)
+struct value text_method_upper(struct run *run, struct value self, const struct macro_call *call)
 {
     return no_arguments(run, call, "upper") ? text_upper(run, self) : value_none();
 }
 
-struct value text_method_lower(struct run *run, struct value self, const struct call *call)
+struct value text_method_lower(struct run *run, struct value self, const struct macro_call *call)
 {
     return no_arguments(run, call, "lower") ? text_lower(run, self) : value_none();
 }
 
-struct value text_method_casefold(struct run *run, struct value self, const struct call *call)
+struct value text_method_casefold(struct run *run, struct value self, const struct macro_call *call)
 {
     return no_arguments(run, call, "casefold") ? text_lower(run, self) : value_none();
 }
 
-struct value text_method_capitalize(struct run *run, struct value self, const struct call *call)
+struct value text_method_capitalize(struct run *run, struct value self,
+                                    const struct macro_call *call)
 {
     return no_arguments(run, call, "capitalize") ? text_capitalize(run, self) : value_none();
 }
 
-struct value text_method_title(struct run *run, struct value self, const struct call *call)
+struct value text_method_title(struct run *run, struct value self, const struct macro_call *call)
 {
     return no_arguments(run, call, "title") ? mapped(run, self, title_case) : value_none();
 }
 
-struct value text_method_swapcase(struct run *run, struct value self, const struct call *call)
+struct value text_method_swapcase(struct run *run, struct value self, const struct macro_call *call)
 {
     return no_arguments(run, call, "swapcase") ? mapped(run, self, swapped) : value_none();
 }
 
-struct value text_method_isupper(struct run *run, struct value self, const struct call *call)
+struct value text_method_isupper(struct run *run, struct value self, const struct macro_call *call)
 {
     return value_bool(no_arguments(run, call, "isupper") && text_is_upper(self));
 }
 
-struct value text_method_islower(struct run *run, struct value self, const struct call *call)
+struct value text_method_islower(struct run *run, struct value self, const struct macro_call *call)
 {
     return value_bool(no_arguments(run, call, "islower") && text_is_lower(self));
 }
@@ -488,7 +492,7 @@ static bool is_alphanumeric(uint32_t code)
     return unicode_is_letter(code) || unicode_is_numeric(code);
 }
 
-static struct value all_are(struct run *run, struct value string, const struct call *call,
+static struct value all_are(struct run *run, struct value string, const struct macro_call *call,
                             const char *name, bool (*is)(uint32_t code))
 {
     if (!no_arguments(run, call, name))
@@ -502,22 +506,22 @@ static struct value all_are(struct run *run, struct value string, const struct c
     return value_bool(string.text.length > 0);
 }
 
-struct value text_method_isdigit(struct run *run, struct value self, const struct call *call)
+struct value text_method_isdigit(struct run *run, struct value self, const struct macro_call *call)
 {
     return all_are(run, self, call, "isdigit", is_digit);
 }
 
-struct value text_method_isalpha(struct run *run, struct value self, const struct call *call)
+struct value text_method_isalpha(struct run *run, struct value self, const struct macro_call *call)
 {
     return all_are(run, self, call, "isalpha", unicode_is_letter);
 }
 
-struct value text_method_isalnum(struct run *run, struct value self, const struct call *call)
+struct value text_method_isalnum(struct run *run, struct value self, const struct macro_call *call)
 {
     return all_are(run, self, call, "isalnum", is_alphanumeric);
 }
 
-struct value text_method_isspace(struct run *run, struct value self, const struct call *call)
+struct value text_method_isspace(struct run *run, struct value self, const struct macro_call *call)
 {
     return all_are(run, self, call, "isspace", python_is_space);
 }

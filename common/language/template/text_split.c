@@ -134,7 +134,7 @@ static void split_words_from_right(struct parts *parts, struct value string, int
     }
 }
 
-static struct value split(struct run *run, struct value self, const struct call *call,
+static struct value split(struct run *run, struct value self, const struct macro_call *call,
                           bool from_right)
 {
     static const char *const names[] = {"sep", "maxsplit"};
@@ -164,12 +164,12 @@ static struct value split(struct run *run, struct value self, const struct call 
     return parts_list(&parts, VALUE_LIST);
 }
 
-struct value text_method_split(struct run *run, struct value self, const struct call *call)
+struct value text_method_split(struct run *run, struct value self, const struct macro_call *call)
 {
     return split(run, self, call, false);
 }
 
-struct value text_method_rsplit(struct run *run, struct value self, const struct call *call)
+struct value text_method_rsplit(struct run *run, struct value self, const struct macro_call *call)
 {
     return split(run, self, call, true);
 }
@@ -193,7 +193,8 @@ struct value text_lines(struct run *run, struct value string, bool keep_ends)
     return parts_list(&parts, VALUE_LIST);
 }
 
-struct value text_method_splitlines(struct run *run, struct value self, const struct call *call)
+struct value text_method_splitlines(struct run *run, struct value self,
+                                    const struct macro_call *call)
 {
     static const char *const names[] = {"keepends"};
     struct value keep;
@@ -202,7 +203,7 @@ struct value text_method_splitlines(struct run *run, struct value self, const st
     return text_lines(run, self, value_truth(keep));
 }
 
-static struct value partition(struct run *run, struct value self, const struct call *call,
+static struct value partition(struct run *run, struct value self, const struct macro_call *call,
                               bool from_right)
 {
     static const char *const names[] = {"sep"};
@@ -228,12 +229,14 @@ static struct value partition(struct run *run, struct value self, const struct c
     return parts_list(&parts, VALUE_TUPLE);
 }
 
-struct value text_method_partition(struct run *run, struct value self, const struct call *call)
+struct value text_method_partition(struct run *run, struct value self,
+                                   const struct macro_call *call)
 {
     return partition(run, self, call, false);
 }
 
-struct value text_method_rpartition(struct run *run, struct value self, const struct call *call)
+struct value text_method_rpartition(struct run *run, struct value self,
+                                    const struct macro_call *call)
 {
     return partition(run, self, call, true);
 }
@@ -256,7 +259,7 @@ struct value text_join(struct run *run, struct value separator, struct run_items
     return run_finish(run, &builder);
 }
 
-struct value text_method_join(struct run *run, struct value self, const struct call *call)
+struct value text_method_join(struct run *run, struct value self, const struct macro_call *call)
 {
     static const char *const names[] = {"iterable"};
     struct value iterable;
@@ -305,7 +308,7 @@ struct value text_replace(struct run *run, struct value string, struct value old
     return run_finish(run, &builder);
 }
 
-struct value text_method_replace(struct run *run, struct value self, const struct call *call)
+struct value text_method_replace(struct run *run, struct value self, const struct macro_call *call)
 {
     static const char *const names[] = {"old", "new", "count"};
     struct value values[3];

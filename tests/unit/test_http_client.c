@@ -326,7 +326,7 @@ static void test_malformed_answers(void **state)
     const struct {
         const char *answer;
         enum status get, post;
-        const char *words; /* of each that isn't STATUS_OK */
+        const char *words; /* unless both are STATUS_OK */
     } rows[] = {
         {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nok\r\n", STATUS_INVALID,
          STATUS_INVALID, "answers in broken chunks"},

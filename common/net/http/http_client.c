@@ -403,7 +403,7 @@ static enum status explain(struct transfer *transfer, CURLcode result, struct er
     case CURLE_OK: /* without a head */
     case CURLE_GOT_NOTHING:
     case CURLE_PARTIAL_FILE: return explain_end(transfer, err);
-    case CURLE_OUT_OF_MEMORY: /* of older ones also a line over libcurl's limit, of a head alone */
+    case CURLE_OUT_OF_MEMORY: /* older ones: also a head's line over libcurl's limit */
         curl_easy_getinfo(transfer->curl, CURLINFO_STARTTRANSFER_TIME_T, &answered_us);
         if (transfer->has_head || !answered_us)
             return error_set(err, STATUS_LIMIT, "the call of %s failed: out of memory", who);

@@ -1,6 +1,6 @@
 /* A blocking GET or POST over HTTP/1.1 by libcurl, for the command line and for threads that may
- * wait. Each call has a connection of its own. A look-up that hangs leaves a thread for up to half a
- * minute.
+ * wait. Each call has a connection of its own. A look-up that hangs leaves a thread for up to half
+ * a minute.
  *
  * Refuses: redirects, proxies (whatever the environment says), HTTP/0.9 and other protocols.
  * Over TLS (1.2 and 1.3) the server's certificate must be signed by a trusted CA and hold the
@@ -35,8 +35,8 @@ enum status http_remote_check(const struct http_remote *remote, struct error *er
 /* Fetches `path` (percent-encoded, sent as it is) within timeout_us, and appends the body to `body`
  * if the answer is 200. The other outcomes leave the text of `body` as it was:
  * STATUS_LIMIT       the body is longer than the limit of `body`, all heads of the answer together
- *                    are longer than HTTP_MAX_HEAD_BYTES, path and key are too long, or libcurl gets
- *                    no memory
+ *                    are longer than HTTP_MAX_HEAD_BYTES, path and key are too long, or there
+ *                    is no memory
  * STATUS_NOT_FOUND   the answer is 404
  * STATUS_INVALID     the answer has another status, isn't HTTP or has broken chunks, either end
  *                    refuses TLS with the other, or `remote` can't be used

@@ -23,6 +23,8 @@
  *
  *   state           the client's side closes          another call of the group is told its end
  *   CALL_ADMITTED   released                          -
+ *   CALL_SUBMITTED  can't happen: its message is      can't happen: the calls of a group begin
+ *                   first in the inbox                together
  *   CALL_RUNNING    an open choice is cancelled:      the same, with the reason that the client is
  *                   CALL_ENDED                        told: CALL_ENDED, then CALL_SETTLED
  *   CALL_ENDED      released at the end of the turn   CALL_SETTLED
@@ -119,6 +121,13 @@ struct prompt_echo {
     struct token_logprobs *kept;
 };
 
+/* States of a choice, each after the event that leads to it. */
+enum choice_state {
+    CHOICE_OPEN,   /* call_fill */
+    CHOICE_CLOSED, /* close_choice, or the call is refused: not yet in metrics, logs and traces */
+    CHOICE_SHOWN,  /* show_end: in all of them */
+};
+
 /* One choice of a call, in a place of its own. */
 struct request {
     struct call *call;
@@ -135,8 +144,7 @@ struct request {
     enum request_state counted_state; /* in the gauges */
     bool waiting;                     /* for a worker, in the queue of its model */
     bool dirty;                       /* has something for `delta` */
-    bool ended;
-    bool unseen;    /* ended, but not yet in metrics, logs and traces */
+    enum choice_state state;
     bool prefilled; /* this attempt's prompt is computed: no work for the prefill worker any more */
     bool confirmed; /* this attempt's handoff is done */
     Baton__Worker__V1__Handle handle; /* from the last accepted Opened; owns .blocks */

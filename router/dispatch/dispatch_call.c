@@ -146,7 +146,7 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
     count_state(dispatch, request);
     log_end(dispatch, request, reason);
     request->finish = answer_deltas_stop(&request->out, &length) ? FINISH_STOP_STRING : finish;
-    request->unseen = request->ended = true;
+    request->state = CHOICE_CLOSED;
     request_stop_waiting(dispatch, request);
     if (call->constraint_waits)
         constraint_checks_withdraw(dispatch->config.checks, call->constraint,
@@ -162,9 +162,9 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
 /* Enters the end of a choice in metrics, logs and traces, once. */
 static void show_end(struct dispatch *dispatch, struct request *request, enum reason reason)
 {
-    if (!request->unseen)
+    if (request->state != CHOICE_CLOSED)
         return;
-    request->unseen = false;
+    request->state = CHOICE_SHOWN;
     if (!reason)
         router_metrics_answered(dispatch->config.metrics, request->call->model, &request->timing,
                                 request->emitted_count);
@@ -203,7 +203,7 @@ static void finish_choice(struct dispatch *dispatch, struct request *request,
     struct call *call = request->call;
     enum reason reason = request_reason(request);
     bool last = call->open_count == 1;
-    ASSERT(!request->ended);
+    ASSERT(request->state == CHOICE_OPEN);
     FAILPOINT("router.ended");
     if (last && !call->once)
         dispatch_give_back(dispatch, call); /* its last frames may go out now */
@@ -227,7 +227,8 @@ static void call_settle(struct dispatch *dispatch, struct call *call)
 {
     call->state = CALL_SETTLED;
     for (uint32_t i = 0; i < call->choice_count; i++)
-        if (!call->choices[i].ended && call->choices[i].life.attempt) /* it has begun */
+        if (call->choices[i].state == CHOICE_OPEN &&
+            call->choices[i].life.attempt) /* it has begun */
             cancel(dispatch, &call->choices[i]);
     router_metrics_ended(dispatch->config.metrics, call->model, call->why);
     for (uint32_t i = 0; i < call->choice_count; i++)
@@ -238,7 +239,7 @@ static void call_settle(struct dispatch *dispatch, struct call *call)
 static struct request *open_choice(struct call *call)
 {
     uint32_t i = 0;
-    while (call->choices[i].ended && i + 1 < call->choice_count)
+    while (call->choices[i].state != CHOICE_OPEN && i + 1 < call->choice_count)
         i++;
     return &call->choices[i];
 }
@@ -503,7 +504,7 @@ static void deliver(struct dispatch *dispatch, struct request *request,
 void request_execute(struct dispatch *dispatch, struct request *request,
                      const struct life_actions *actions)
 {
-    for (uint32_t i = 0; i < actions->count && !request->ended; i++) {
+    for (uint32_t i = 0; i < actions->count && request->state == CHOICE_OPEN; i++) {
         const struct life_action *action = &actions->items[i];
         switch (action->kind) {
         case LIFE_PLACE:
@@ -516,7 +517,7 @@ void request_execute(struct dispatch *dispatch, struct request *request,
         }
     }
     count_state(dispatch, request);
-    if (!request->ended)
+    if (request->state == CHOICE_OPEN)
         watch_time(dispatch, request);
 }
 
@@ -538,7 +539,7 @@ static bool make_known(struct dispatch *dispatch, struct call *call)
 
 static void refuse(struct dispatch *dispatch, struct call *call, enum reason reason)
 {
-    call->choices[0].unseen = true;
+    call->choices[0].state = CHOICE_CLOSED;
     call_end(dispatch, call, NULL, reason);
     call_settle(dispatch, call);
 }

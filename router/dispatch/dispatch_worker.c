@@ -185,7 +185,7 @@ static void misbehaved(struct worker *worker, const char *what)
 static struct request *find_request(struct dispatch *dispatch, uint64_t id)
 {
     struct request *request = map_get(dispatch->requests, id);
-    return request && !request->ended ? request : NULL;
+    return request && request->state == CHOICE_OPEN ? request : NULL;
 }
 
 static void take_opened(struct dispatch *dispatch, struct worker *worker, struct request *request,
@@ -199,7 +199,7 @@ static void take_opened(struct dispatch *dispatch, struct worker *worker, struct
             request_life_on_fail(&request->life, TERMINAL_INTERNAL, "memory", &actions);
         str_copy(request->source_address, sizeof request->source_address, worker->info.address);
     }
-    if (request->life.prefill == worker->key && !request->ended)
+    if (request->life.prefill == worker->key && request->state == CHOICE_OPEN)
         request_trace_opened(&request->trace, opened->attempt, dispatch->now_us);
     request_execute(dispatch, request, &actions);
     request_observers_moved(&dispatch->config.views, request);
@@ -257,7 +257,7 @@ static void on_prompt_logprobs(struct dispatch *dispatch, struct worker *worker,
     struct request *request = find_request(dispatch, said->request);
     if (!request || said->attempt != request->life.attempt)
         return;
-    for (size_t done = 0; done < said->n_logprobs && !request->ended;) {
+    for (size_t done = 0; done < said->n_logprobs && request->state == CHOICE_OPEN;) {
         size_t left = said->n_logprobs - done;
         uint32_t count = left < SCORES_OF_A_PART ? (uint32_t)left : SCORES_OF_A_PART;
         if (!take_scores(dispatch, request, said->first_token + (uint32_t)done,
@@ -267,7 +267,7 @@ static void on_prompt_logprobs(struct dispatch *dispatch, struct worker *worker,
         }
         done += count;
     }
-    if (!request->ended)
+    if (request->state == CHOICE_OPEN)
         stop_waiting_for_scores(dispatch, worker, request);
 }
 

@@ -58,7 +58,7 @@ void request_observers_arrived(const struct request_observers *views, struct req
 
 void request_observers_moved(const struct request_observers *views, struct request *request)
 {
-    if (!request->ended)
+    if (request->state == CHOICE_OPEN)
         show(views, request);
 }
 

@@ -1,4 +1,4 @@
-/* http_scan, http_head, http_target, http_route: valid and invalid heads. */
+/* http_request, http_route: valid and invalid heads and targets. */
 #include "common/net/http/http_request.h"
 #include "common/net/http/http_route.h"
 

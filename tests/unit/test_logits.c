@@ -1,4 +1,4 @@
-/* model/logit_edits: against plain counting, by the definitions, and the sampler's draws with
+/* logits: the edits against plain counting, by the definitions, and the sampler's draws with
  * them. */
 #include "common/engine/model/logits.h"
 

@@ -1,4 +1,4 @@
-/* ranking: the same order as a sort, ties by arrival, from any start. */
+/* policy: a ranking takes sequences in the order of a sort, ties by arrival, from any start. */
 #include "common/base/rng.h"
 #include "common/engine/sched/policy.h"
 

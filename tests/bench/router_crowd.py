@@ -10,7 +10,8 @@ other. Latencies are pooled over all windows; rounds (of four windows) drawn aga
 the load is the other's, is the crowd's.
 
 The crowd's client, what the system does for both ends of its connections, and the other router are beside both, so "without" is not without a crowd: the same
-rounds are measured before it comes and after it has left, too, a quarter as many each ("no crowd"). The client runs when no other process wants to (--crowd-priority normal: like any other); its sent and read bytes are printed, so that one which is kept from it is seen.
+rounds are measured before it comes and after it has left, too, a quarter as many each ("no crowd"). The client runs when no other process
+wants to (--crowd-priority normal: like any other); its sent and read bytes are printed, so that one which is kept from it is seen.
 
 What a virtual machine's host gives to others is told (`steal` of /proc/stat). --stolen leaves out each round, whole, in one of whose windows that was a larger share of
 the CPUs: beside a busy host a p99 is the host's, with the crowd and without. The share is fixed before the run. Windows of a file of --keep that tell none count as

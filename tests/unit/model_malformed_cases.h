@@ -366,8 +366,8 @@ static const struct malformed {
          WEIGHTS,
          "\"lm_head.weight\":{\"dtype\":\"BF16\",\"shape\":[384,128],\"data_offsets\":[0,98304]}",
          "\"lm_head.weight\":{\"dtype\":\"BF16\",\"shape\":[383,128],\"data_offsets\":[0,98048]}")},
-     "tensor model.embed_tokens.weight starts at byte 98304 of the data: nothing fills the bytes "
-     "from 98048 on"},
+     "tensor model.embed_tokens.weight starts at byte 98304 of the data: the bytes from 98048 "
+     "on belong to no tensor"},
     {"a name twice",
      "llama",
      {HEADER_OF(WEIGHTS, "\"model.embed_tokens.weight\"", "\"lm_head.weight\"")},

@@ -194,8 +194,9 @@ def test_what_was_measured_is_in_the_file_when_a_later_engine_is_killed(model, t
     assert any("w-int4" in line and "round 1 of 20" in line for line in run.stderr)
     run.kill()
     run.communicate(timeout=60)
-    told = json.loads((tmp_path / "figures.json").read_text())
-    assert ["w-bf16" in one["numerics"] for one in told["engines"]] == [True]
+    first, *later = json.loads((tmp_path / "figures.json").read_text())["engines"]
+    assert "w-bf16" in first["numerics"] and first["figures"]
+    assert len(later) <= 1  # the later engine may have ended just before the signal came
 
 
 def test_json_on_standard_output_is_alone_there(model):

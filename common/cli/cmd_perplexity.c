@@ -305,7 +305,7 @@ static enum status measure(const struct settings *settings, const struct token_i
                            struct error *err)
 {
     struct engine *engine = NULL;
-    struct perplexity result;
+    struct perplexity result = {0};
     enum status status = open_engine(settings, ids->count / settings->window, &engine, err);
     if (status == STATUS_OK) {
         uint64_t now_us = clock_now_us();

@@ -237,7 +237,7 @@ enum status json_parse(const char *bytes, size_t length, struct json_limits limi
                          limits.max_bytes);
     while (length && memchr(" \t\n\r", bytes[length - 1], 4))
         length--;
-    struct json_text text;
+    struct json_text text = {0};
     TRY(json_text_init(&text, bytes, length, err));
     struct json_object *root = NULL;
     enum status status = parse_text(&text, limits.max_depth, &root, err);

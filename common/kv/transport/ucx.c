@@ -151,7 +151,7 @@ static enum status config_create(ucp_config_t **out, struct error *err)
 
 static enum status context_create(struct ucx_pool *pool, struct error *err)
 {
-    ucp_config_t *options;
+    ucp_config_t *options = NULL;
     TRY(config_create(&options, err));
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES,

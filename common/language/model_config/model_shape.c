@@ -443,7 +443,7 @@ static enum status parse_heads(const struct json_value *root, const struct model
 enum status model_shape_parse(const struct json_value *root, struct model_shape *shape,
                               struct error *err)
 {
-    const struct model_family *family;
+    const struct model_family *family = NULL;
     TRY(find_family(root, &family, err));
     TRY(get_count(root, "num_hidden_layers", MAX_LAYERS, 0, &shape->layers, err));
     TRY(get_count(root, "hidden_size", MAX_HIDDEN, 0, &shape->hidden, err));

@@ -7,8 +7,8 @@
 
 /* Reads "messages", "tools", "documents", "add_generation_prompt" (true unless the last message is
  * to be continued), "continue_final_message" and "chat_template_kwargs". Null is absent. Other
- * members don't concern the prompt and are ignored. Fields of `request` without a member stay as
- * they are. `request` points into the document. */
+ * members don't concern the prompt and are ignored. Keeps `request`'s bos, eos, openai and now.
+ * `request` points into the document. */
 enum status chat_request_read(const struct json_value *json, struct chat_request *request,
                               struct error *err) WARN_UNUSED;
 

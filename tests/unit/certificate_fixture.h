@@ -3,6 +3,10 @@
 #ifndef BATON_TESTS_CERTIFICATE_FIXTURE_H
 #define BATON_TESTS_CERTIFICATE_FIXTURE_H
 
+#include "common/base/clock.h"
+#include "common/net/crypto/certificates.h"
+
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -162,6 +166,28 @@ static inline void folder_fill(const struct folder *folder, const struct leaf_pl
 {
     write_leaf(plan, folder->cert, folder->key);
     write_pem(folder->ca, plan->by->cert, NULL);
+}
+
+/* Waits until the current set is that of the files. A watch that looks while the folder is filled
+ * may have other sets first, such as a new leaf beside the former CA. */
+static inline void folder_wait(const struct folder *folder, struct certificates *certificates)
+{
+    const struct certificate_paths paths = {folder->cert, folder->key, folder->ca};
+    struct certificate_set *files;
+    enum certificate_part part;
+    struct error err;
+    assert_int_equal(certificate_set_read(&paths, &files, &part, &err), STATUS_OK);
+    uint64_t end_us = clock_now_us() + 20000000;
+    for (bool same = false; !same;) {
+        assert_true(clock_now_us() < end_us);
+        const struct certificate_set *current = certificates_take(certificates);
+        same = !strcmp(current->cert, files->cert) && !strcmp(current->key, files->key) &&
+               !strcmp(current->ca, files->ca);
+        certificate_set_give(current);
+        if (!same)
+            poll(NULL, 0, 1);
+    }
+    certificate_set_give(files);
 }
 
 #endif

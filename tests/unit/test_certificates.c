@@ -199,15 +199,6 @@ static void test_files_over_their_limits(void **state)
     free(large);
 }
 
-static void wait_version(const struct certificates *certificates, uint64_t version)
-{
-    uint64_t end_us = clock_now_us() + 20000000;
-    while (certificates_version(certificates) != version) {
-        assert_true(clock_now_us() < end_us);
-        poll(NULL, 0, 1);
-    }
-}
-
 static void test_changed_files_are_read_again(void **state)
 {
     struct world *world = *state;
@@ -215,7 +206,7 @@ static void test_changed_files_are_read_again(void **state)
     struct certificates *certificates = open_all(folder);
     const struct certificate_set *before = certificates_take(certificates);
     folder_fill(folder, &(struct leaf_plan){.by = &world->other, .names = "DNS:other"});
-    wait_version(certificates, 2);
+    folder_wait(folder, certificates);
     const struct certificate_set *after = certificates_take(certificates);
     assert_string_not_equal(before->cert, after->cert);
     assert_string_not_equal(before->ca, after->ca);
@@ -241,7 +232,7 @@ static void test_files_that_cannot_be_used_change_nothing(void **state)
     certificate_set_give(before);
     certificate_set_give(same);
     folder_fill(folder, &plan);
-    wait_version(certificates, 2);
+    folder_wait(folder, certificates);
     certificates_close(certificates);
 }
 

@@ -213,15 +213,6 @@ static void test_a_client_of_another_name(void **state)
     assert_int_equal(server_probe.opened, 0);
 }
 
-static void wait_version(const struct certificates *certificates, uint64_t version)
-{
-    uint64_t end_us = clock_now_us() + 20000000;
-    while (certificates_version(certificates) != version) {
-        assert_true(clock_now_us() < end_us);
-        poll(NULL, 0, 1);
-    }
-}
-
 /* Both sides change their CA and certificate while a stream runs: it goes on, and new connections
  * use the new ones. */
 static void test_certificates_change_under_calls(void **state)
@@ -238,9 +229,9 @@ static void test_certificates_change_under_calls(void **state)
 
     const struct leaf_plan plan = {.by = &world->other, .names = "DNS:baton"};
     folder_fill(&world->server_folder, &plan);
-    wait_version(world->server_certificates, 2);
+    folder_wait(&world->server_folder, world->server_certificates);
     folder_fill(&world->client_folder, &plan);
-    wait_version(world->client_certificates, 2);
+    folder_wait(&world->client_folder, world->client_certificates);
     echo(world, RPC_OK); /* a new connection */
     assert_int_equal(rpc_call_send(serving, "late", 4), STATUS_OK);
     rpc_call_finish(serving, RPC_OK, NULL, NULL);

@@ -74,7 +74,7 @@ fail_pool:
 static enum status refuse(const char *lack, struct error *err)
 {
     char others[80];
-    isa_name_here(others, sizeof others);
+    isa_choices_here(others, sizeof others);
     return error_set(err, STATUS_UNSUPPORTED, "%s: use isa %s", lack, others);
 }
 

@@ -118,7 +118,7 @@ bool isa_allows_amx(void)
 
 #endif
 
-void isa_name_those(const bool here[ISA_AMX + 1], char *text, size_t size)
+void isa_choices(const bool here[ISA_AMX + 1], char *text, size_t size)
 {
     size_t used = (size_t)snprintf(text, size, "%s", isa_names[ISA_AUTO]);
     for (int isa = ISA_AMX; isa > ISA_PORTABLE; isa--)
@@ -128,7 +128,7 @@ void isa_name_those(const bool here[ISA_AMX + 1], char *text, size_t size)
         snprintf(text + used, size - used, " or %s", isa_names[ISA_PORTABLE]);
 }
 
-void isa_name_here(char *text, size_t size)
+void isa_choices_here(char *text, size_t size)
 {
     bool here[ISA_AMX + 1] = {false};
 #if defined(__x86_64__)
@@ -137,5 +137,5 @@ void isa_name_here(char *text, size_t size)
     here[ISA_AVX512BF16] = isa_reports_avx512bf16() || isa_executes_avx512bf16();
     here[ISA_AMX] = isa_allows_amx();
 #endif
-    isa_name_those(here, text, size);
+    isa_choices(here, text, size);
 }

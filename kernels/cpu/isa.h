@@ -29,8 +29,8 @@ bool isa_allows_amx(void);
 
 /* Writes the sets that may be chosen as a part of a sentence: "auto, avx2 or portable". `here`:
  * whether each set of enum isa runs; auto and portable always do. */
-void isa_name_those(const bool here[ISA_AMX + 1], char *text, size_t size);
-/* isa_name_those with the sets of this CPU. */
-void isa_name_here(char *text, size_t size);
+void isa_choices(const bool here[ISA_AMX + 1], char *text, size_t size);
+/* isa_choices with the sets of this CPU. */
+void isa_choices_here(char *text, size_t size);
 
 #endif

@@ -101,10 +101,10 @@ static void test_the_sets_that_are_here_are_named(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[80];
-        isa_name_those(cases[i].here, text, sizeof text);
+        isa_choices(cases[i].here, text, sizeof text);
         assert_string_equal(text, cases[i].told);
         char small[9];
-        isa_name_those(cases[i].here, small, sizeof small);
+        isa_choices(cases[i].here, small, sizeof small);
         assert_memory_equal(small, cases[i].told, sizeof small - 1);
     }
 }

@@ -1,6 +1,5 @@
 /* baton-router: settings, signals, drain and stop. Everything else is in router.h. */
 #include "common/base/clock.h"
-#include "common/base/descriptors.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/stop_signals.h"
@@ -71,7 +70,6 @@ int main(int argc, char **argv)
     config_load_or_exit(&router_program, argc, argv, &config, &result);
     log_init("router", (enum log_level)config.log_level);
     config_log(&router_program, &config, &result);
-    descriptors_raise();
     struct stop_signals signals;
     struct router *router;
     if (stop_signals_open(&signals, &err) != STATUS_OK ||

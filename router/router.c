@@ -1,5 +1,6 @@
 #include "router/router.h"
 
+#include "common/base/descriptors.h"
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "common/net/crypto/certificates.h"
@@ -12,6 +13,8 @@
 #include "router/doors/request_constraint.h"
 #include "router/ops/admin.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -24,6 +27,7 @@ static const char *const services[] = {GRPC_API_SERVICE, REGISTRY_SERVICE};
 struct router {
     uint64_t incarnation;
     struct router_config config;
+    struct router_room room;
     struct served_models models;
     struct router_metrics metrics;
     struct status_board board;
@@ -123,7 +127,7 @@ static enum status open_views(struct router *router, struct error *err)
 /* Opens the parts without threads, in the order in which they need each other. */
 static enum status open_parts(struct router *router, struct error *err)
 {
-    struct membership_config membership = {.limit = ROUTER_MAX_WORKERS,
+    struct membership_config membership = {.limit = router->room.workers,
                                            .ttl_us = router->config.worker_ttl_us,
                                            .changed = on_membership_changed,
                                            .context = router};
@@ -183,7 +187,7 @@ static enum status start_registry(struct router *router, struct error *err)
         .tls = router->internal_tls,
         .max_receive_memory_bytes = config->receive_memory_bytes,
         .max_calls = MORE_CALLS,
-        .max_connections = MORE_CALLS,
+        .max_connections = router->room.registrations,
         .keepalive_us = config->worker_keepalive_us,
         .first_message_us = config->message_timeout_us,
         .late = on_late_message,
@@ -230,7 +234,7 @@ static enum status start_grpc(struct router *router, struct error *err)
         .max_receive_memory_bytes = config->receive_memory_bytes,
         .max_queued_total_bytes = config->client_buffers_bytes,
         .max_calls = 2 * (size_t)config->max_requests + MORE_CALLS,
-        .max_connections = config->max_connections,
+        .max_connections = router->room.grpc_connections,
         .keepalive_us = config->client_keepalive_us,
         .first_message_us = config->message_timeout_us,
         .late = on_late_message,
@@ -258,6 +262,7 @@ static enum status start_figures(struct router *router, struct error *err)
                                       .routes = admin_routes,
                                       .route_count = ADMIN_ROUTES,
                                       .context = &router->admin,
+                                      .max_connections = router->room.figures_connections,
                                       .certificates = router->metrics_tls};
     return http_server_start(&http, &router->figures, err);
 }
@@ -289,7 +294,7 @@ static enum status start_http_clients(struct router *router, struct error *err)
                                       .cors_origins = config->http_cors_origins,
                                       .keyless = !router->access,
                                       .threads = config->http_threads,
-                                      .max_connections = config->max_connections,
+                                      .max_connections = router->room.grpc_connections,
                                       .turns_away = true,
                                       .max_body_bytes = body_bytes,
                                       .max_bodies_bytes = config->receive_memory_bytes,
@@ -373,12 +378,34 @@ fail_runtime:
     return status;
 }
 
+/* Divides the descriptors, and warns where they aren't enough for the settings. */
+static struct router_room take_room(const struct router_config *config)
+{
+    struct router_room room = router_room_divide(config, 0);
+    char fitting[64] = "";
+    room = router_room_divide(config, descriptors_raise(room.needed));
+    if (room.open_files >= room.needed)
+        return room;
+    if (room.fitting)
+        snprintf(fitting, sizeof fitting, ", or set max-connections to %" PRIu64, room.fitting);
+    log_warn("router",
+             "open_files=%" PRIu64 " max_connections=%u needed=%" PRIu64
+             " http_connections=%zu grpc_connections=%zu registrations=%zu workers=%zu "
+             "msg=\"the hard limit of open files is too low for max-connections: the doors let in "
+             "fewer; raise it to %" PRIu64
+             " (ulimit -Hn, LimitNOFILE=, docker --ulimit nofile)%s\"",
+             room.open_files, config->max_connections, room.needed, room.http_connections,
+             room.grpc_connections, room.registrations, room.workers, room.needed, fitting);
+    return room;
+}
+
 enum status router_start(const struct router_config *config, struct router **out, struct error *err)
 {
     struct router *router = calloc(1, sizeof *router);
     if (!router)
         return error_set(err, STATUS_LIMIT, "out of memory");
     router->config = *config;
+    router->room = take_room(config);
     router->incarnation = rng_entropy() | 1; /* never 0 */
     router->checks = constraint_checks_create();
     enum status status = open_parts(router, err);

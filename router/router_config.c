@@ -1,9 +1,15 @@
 #include "router/router_config.h"
 
 #include "common/base/assert.h"
+#include "common/base/descriptors.h"
 #include "common/net/http/http_server.h"
 #include "common/net/http/http_url.h"
 #include "common/net/rpc/rpc.h"
+#include "router/planner/worker_state.h"
+
+#define MAX_REGISTRATIONS       1024 /* connections at registry-listen */
+#define SESSION_DESCRIPTORS     2    /* a session, and one that ends meanwhile */
+#define DESCRIPTORS_OF_A_THREAD 3    /* its events, and what wakes it */
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
@@ -62,9 +68,10 @@ static const struct config_setting settings[] = {
     {"max-queue", CONFIG_U64, AT(max_queue), "1024", "1", "1000000",
      .help = "Requests of a model that wait for a worker; one more is refused as overloaded"},
     {"max-connections", CONFIG_U64, AT(max_connections), "4096", "1", "60000",
-     .help = "Connections of clients and workers at once, of each door; one more is closed at "
-             "once, over "
-             "HTTP if none is idle that can make room"},
+     .help =
+         "Connections of clients and workers at once, of each door, as far as the limit of open "
+         "files reaches; one more is closed at once, over HTTP if none is idle that can make "
+         "room"},
     {"max-text", CONFIG_BYTES, AT(max_text_bytes), "4MiB", "1KiB", "256MiB",
      .help = "Text of one request"},
     {"default-deadline", CONFIG_DURATION, AT(default_deadline_us), "10m", "0", "24h",
@@ -156,6 +163,33 @@ const struct config_program router_program = {
     .setting_count = sizeof settings / sizeof *settings,
     .check = check,
 };
+
+struct router_room router_room_divide(const struct router_config *config, uint64_t open_files)
+{
+    enum { HTTP, GRPC, REGISTRY, FIGURES, WORKERS, KINDS };
+    bool apart = *config->registry_listen, http = *config->http_listen;
+    uint64_t threads = config->rpc_threads + (uint64_t)(http ? config->http_threads : 0);
+    uint64_t own = ROUTER_OWN_DESCRIPTORS + DESCRIPTORS_OF_A_THREAD * threads;
+    struct descriptor_use uses[KINDS] = {
+        [HTTP] = {.wanted = http ? config->max_connections + HTTP_MAX_SURPLUS : 0, .each = 1},
+        [GRPC] = {.wanted = config->max_connections, .each = RPC_CONNECTION_DESCRIPTORS},
+        [REGISTRY] = {.wanted = apart ? MAX_REGISTRATIONS : 0, .each = 1},
+        [FIGURES] = {.wanted = HTTP_MAX_CONNECTIONS, .each = 1},
+        [WORKERS] = {.wanted = ROUTER_MAX_WORKERS, .each = SESSION_DESCRIPTORS}};
+    struct router_room room = {.open_files = open_files};
+    room.needed = descriptors_divide(open_files, own, uses, KINDS);
+    size_t asked = uses[HTTP].places;
+    room.http_surplus = asked / 5 < HTTP_MAX_SURPLUS ? asked / 5 : HTTP_MAX_SURPLUS;
+    room.http_connections = asked - room.http_surplus;
+    room.grpc_connections = uses[GRPC].places;
+    room.registrations = uses[REGISTRY].places;
+    room.figures_connections = uses[FIGURES].places;
+    room.workers = uses[WORKERS].places;
+    uint64_t each = RPC_CONNECTION_DESCRIPTORS + http;
+    uint64_t others = room.needed - each * config->max_connections;
+    room.fitting = open_files > others ? (open_files - others) / each : 0;
+    return room;
+}
 
 struct router_config router_config_default(void)
 {

@@ -49,6 +49,22 @@ struct router_config {
 
 extern const struct config_program router_program;
 
+/* Places of a router at the descriptors that it has. Each kind has its own, so that clients of one
+ * door take none from the other door, nor from workers. */
+struct router_room {
+    uint64_t open_files, needed; /* the limit; the limit at which each kind has all that it wants */
+    size_t http_connections, http_surplus; /* let in; let in for a refusal */
+    size_t grpc_connections; /* without registry-listen also those of workers that register */
+    size_t registrations;    /* connections at registry-listen */
+    size_t figures_connections, workers;
+    uint64_t fitting; /* the max-connections that all of `open_files` are enough for; 0: none */
+};
+/* Descriptors that a router needs besides: files, threads' wake-ups, listening sockets,
+ * look-ups. */
+#define ROUTER_OWN_DESCRIPTORS 48
+/* PURE. */
+struct router_room router_room_divide(const struct router_config *config, uint64_t open_files);
+
 /* All defaults, for tests that start a router in their own process. */
 struct router_config router_config_default(void);
 

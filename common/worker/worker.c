@@ -10,6 +10,7 @@
 #include "common/net/rpc/link_tls.h"
 #include "proto/descriptors.h"
 
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,6 +28,8 @@
  * the streams that this worker dials, they must be fewer than the ends of streams for which the
  * inbox keeps room. */
 #define MAX_CALLS (2 * CLUSTER_MAX_WORKERS)
+/* Descriptors for files, threads' wake-ups, listening sockets, look-ups. */
+#define OWN_DESCRIPTORS 64
 
 /* Parts used only while the worker starts and stops. */
 struct worker_life {
@@ -35,7 +38,8 @@ struct worker_life {
     struct http_server *http;
     struct registrar *registrar;
     struct stream_service session_service, peer_service;
-    bool transferring; /* the transfer thread was started */
+    bool transferring;                        /* the transfer thread was started */
+    size_t rpc_connections, http_connections; /* at most, at its doors */
     struct rpc_method methods[2];
     const char *services[2];
 };
@@ -186,7 +190,7 @@ static enum status start_server(struct worker_life *life, struct error *err)
         .max_queued_bytes = MAX_QUEUED_BYTES,
         .keepalive_us = KEEPALIVE_US,
         .max_calls = MAX_CALLS,
-        .max_connections = MAX_CALLS,
+        .max_connections = life->rpc_connections,
         .first_message_us = worker->config.hello_timeout_us,
         .late = on_late_hello,
         .late_context = worker,
@@ -211,6 +215,7 @@ static enum status start_http(struct worker_life *life, struct error *err)
                                         .routes = http_routes,
                                         .route_count = sizeof http_routes / sizeof *http_routes,
                                         .context = worker,
+                                        .max_connections = life->http_connections,
                                         .certificates = worker->metrics_tls};
     TRY(http_server_start(&config, &life->http, err));
     /* Unlike the gRPC server's address it may be of another interface than the advertised one. */
@@ -222,6 +227,33 @@ static enum status start_http(struct worker_life *life, struct error *err)
                            sizeof worker->info.metrics_address))
         str_copy(worker->info.metrics_address, sizeof worker->info.metrics_address, bound);
     return STATUS_OK;
+}
+
+/* Divides the descriptors among the doors and what the worker dials: the routers, and the stream
+ * and the KV link to each peer. So strangers at the doors don't keep it from its cluster. */
+static void take_room(struct worker_life *life)
+{
+    struct worker_config *config = &life->worker.config;
+    enum { RPC, KV, HTTP, DIALLED, KINDS };
+    struct descriptor_use uses[KINDS] = {[RPC] = {.wanted = MAX_CALLS, .each = 1},
+                                         [KV] = {.wanted = config->kv_connections, .each = 1},
+                                         [HTTP] = {.wanted = HTTP_MAX_CONNECTIONS, .each = 1},
+                                         [DIALLED] = {.wanted = CLUSTER_MAX_WORKERS, .each = 2}};
+    uint64_t needed = descriptors_divide(0, OWN_DESCRIPTORS, uses, KINDS);
+    uint64_t open_files = descriptors_raise(needed);
+    (void)descriptors_divide(open_files, OWN_DESCRIPTORS, uses, KINDS);
+    if (open_files < needed)
+        log_warn(MODULE,
+                 "open_files=%" PRIu64 " needed=%" PRIu64 " kv_connections=%u kv=%" PRIu64
+                 " rpc=%" PRIu64 " peers=%" PRIu64
+                 " msg=\"the hard limit of open files is too low for kv-connections and for %d "
+                 "workers: the doors let in fewer; raise it to %" PRIu64
+                 " (ulimit -Hn, LimitNOFILE=, docker --ulimit nofile)\"",
+                 open_files, needed, config->kv_connections, uses[KV].places, uses[RPC].places,
+                 uses[DIALLED].places, CLUSTER_MAX_WORKERS, needed);
+    life->rpc_connections = uses[RPC].places;
+    life->http_connections = uses[HTTP].places;
+    config->kv_connections = (uint32_t)uses[KV].places;
 }
 
 /* Starts the parts in the order in which they need each other. worker_down takes apart the parts
@@ -379,7 +411,7 @@ int worker_main(const struct worker_role_ops *ops, int argc, char **argv)
     worker->ops = ops;
     signal(SIGPIPE, SIG_IGN); /* before the first log line */
     worker_config_load(ops->role, argc, argv, &worker->config);
-    descriptors_raise();
+    take_room(&life);
     worker->idle_fd = eventfd(0, EFD_CLOEXEC);
     struct stop_signals signals;
     struct error err;

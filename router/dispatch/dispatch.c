@@ -6,6 +6,7 @@
 #include "common/base/rng.h"
 #include "router/dispatch/dispatch_internal.h"
 
+#include <inttypes.h>
 #include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -20,6 +21,9 @@ _Static_assert(ROUTE_MAX_WORKERS == WORKERS_MAX_SLOTS, "a candidate for each slo
 #define HELP_MESSAGES         64    /* handled by a helper before it rings for the thread */
 #define HELP_SHARE            10    /* helpers may use one of 10 microseconds */
 #define HELP_SAVED_US         1000  /* helpers may save up so much of their time */
+/* A turn that comes so late, because the process was stopped, waits with what time asks for. */
+#define STOPPED_US    1000000
+#define AFTER_STOP_US 100000
 
 /* Calls that have places, calls that had them and linger, and calls at the door. */
 static uint32_t most_calls(const struct dispatch_config *config)
@@ -178,7 +182,24 @@ static uint64_t next_due_us(const struct dispatch *dispatch)
         due_us = dispatch->due_us;
     if (dispatch->lapse_us < due_us)
         due_us = dispatch->lapse_us;
-    return due_us;
+    return due_us < dispatch->judge_from_us ? dispatch->judge_from_us : due_us;
+}
+
+/* Returns whether this turn does what time asks for. After a stop it waits a moment, once: other
+ * threads haven't read yet what workers and clients sent meanwhile. */
+static bool judges_time(struct dispatch *dispatch)
+{
+    uint64_t now_us = dispatch->now_us, due_us = dispatch->armed_us;
+    bool waited = dispatch->judge_from_us != 0;
+    if (!waited && due_us && now_us > due_us && now_us - due_us >= STOPPED_US) {
+        log_warn("dispatch", "late_ms=%" PRIu64 " msg=\"the process was stopped, or had no core\"",
+                 (now_us - due_us) / 1000);
+        dispatch->judge_from_us = now_us + AFTER_STOP_US;
+    }
+    if (now_us < dispatch->judge_from_us)
+        return false;
+    dispatch->judge_from_us = 0;
+    return true;
 }
 
 static void show_workers(struct dispatch *dispatch)
@@ -238,11 +259,13 @@ bool dispatch_turn(struct dispatch *dispatch)
 {
     dispatch->now_us = clock_now_us();
     (void)take_messages(dispatch, BATCH_MESSAGES, false);
-    if (dispatch->due_us <= dispatch->now_us)
-        requests_tick(dispatch);
-    workers_tick(&dispatch->workers, dispatch->now_us);
-    if (dispatch->lapse_us <= dispatch->now_us)
-        dispatch->lapse_us = membership_lapse(dispatch->config.membership, dispatch->now_us);
+    if (judges_time(dispatch)) {
+        if (dispatch->due_us <= dispatch->now_us)
+            requests_tick(dispatch);
+        workers_tick(&dispatch->workers, dispatch->now_us);
+        if (dispatch->lapse_us <= dispatch->now_us)
+            dispatch->lapse_us = membership_lapse(dispatch->config.membership, dispatch->now_us);
+    }
     finish_turn(dispatch);
     return !dispatch->stopping || dispatch->workers.count || !TAILQ_EMPTY(&dispatch->all) ||
            !TAILQ_EMPTY(&dispatch->closing);

@@ -55,9 +55,10 @@ struct dispatch {
     struct candidates candidates;
     struct route_misfits misfits; /* until membership changes */
     uint64_t now_us;
-    uint64_t due_us;   /* no call has anything to do before */
-    uint64_t lapse_us; /* nor has the membership */
-    bool place_needed; /* something changed that a waiting request may profit from */
+    uint64_t due_us;        /* no call has anything to do before */
+    uint64_t lapse_us;      /* nor has the membership */
+    uint64_t judge_from_us; /* after a stop: nothing is judged by its time before; 0: no stop */
+    bool place_needed;      /* something changed that a waiting request may profit from */
     bool board_changed;
     bool draining, stopping;
 };

@@ -327,7 +327,7 @@ static int orders, done;
 static void hold_connections(int from, int to)
 {
     struct order order;
-    descriptors_raise();
+    descriptors_raise(0);
     while (read(from, &order, sizeof order) == sizeof order) {
         for (int i = 0; i < order.count; i++)
             (void)!send(connected(order.address), order.text, strlen(order.text), MSG_NOSIGNAL);
@@ -386,7 +386,7 @@ int main(int argc, char **argv)
     struct http_server *server;
     struct error err;
     start_holder();
-    if (client_threads > 16 || descriptors_raise() < (unsigned)(idle + slow) + 2000u) {
+    if (client_threads > 16 || descriptors_raise(0) < (unsigned)(idle + slow) + 2000u) {
         fprintf(stderr, "http_load: too many threads, or too few open files (ulimit -Hn)\n");
         return 1;
     }

@@ -77,9 +77,9 @@ class Failed(Exception):
 
 class Cluster:
     def __init__(self, folder, model=SHAKESPEARE, prefill=1, decode=1, compute="f32", transport="auto", settings=None,
-                 process_environment=None, flags=(), restart=False, wait=True):
+                 process_environment=None, flags=(), restart=False, wait=True, prefix=()):
         """model: a folder, or several, each "NAME=DIR" or DIR. settings: {"chunk-tokens": 16}, for every worker. process_environment: {"prefill-0": {"KEY": "VALUE"}}. restart: processes
-        that die are started again (`wait_back`); otherwise `baton up` reports them and ends with 1."""
+        that die are started again (`wait_back`); otherwise `baton up` reports them and ends with 1. prefix: a command that becomes `baton up`, as prlimit does."""
         self.folder = folder
         self.expected_exit = 0
         self.restart = restart
@@ -90,7 +90,7 @@ class Cluster:
             self.environment["BATON_" + name.upper().replace("-", "_")] = str(value)
         # Not pinned: other tests run on this machine at the same time.
         models = model if isinstance(model, (list, tuple)) else [model]
-        command = ["setpriv", "--pdeathsig", "KILL", BATON, "up", "--no-pin", *(word for one in models for word in ("--model", one)),
+        command = ["setpriv", "--pdeathsig", "KILL", *prefix, BATON, "up", "--no-pin", *(word for one in models for word in ("--model", one)),
                    "--prefill", prefill, "--decode", decode, "--compute", compute, "--transport", transport, "--ready-file", self.ready_file, "--log-dir", folder / "logs", "--restart" if restart else "--no-restart", *flags]
         for process, variables in (process_environment or {}).items():
             for key, value in variables.items():

@@ -1,5 +1,6 @@
-/* base: status, str, rng, map, arena, ring, log quoting. */
+/* base: status, str, rng, map, arena, ring, log quoting, shares of open files. */
 #include "common/base/arena.h"
+#include "common/base/descriptors.h"
 #include "common/base/log.h"
 #include "common/base/map.h"
 #include "common/base/ring.h"
@@ -236,6 +237,44 @@ static void test_log_quote_escapes_outside_bytes(void **state)
     assert_string_equal(log_quote("abcdefghijkl", small, sizeof small), "\"abc...\"");
 }
 
+static void test_descriptors_are_divided(void **state)
+{
+    (void)state;
+    enum { MANY = 4 };
+    static const struct {
+        uint64_t limit, own, wanted[MANY], each[MANY], places[MANY], needed;
+    } rows[] = {
+        /* enough for all */
+        {1000, 100, {100, 100, 50}, {1, 3, 1}, {100, 100, 50}, 550},
+        {550, 100, {100, 100, 50}, {1, 3, 1}, {100, 100, 50}, 550},
+        /* one fewer: only the largest use gives */
+        {549, 100, {100, 100, 50}, {1, 3, 1}, {100, 99, 50}, 550},
+        /* equal parts of 80: the small use takes 10, and 35 are left for each of the others */
+        {128, 48, {4096, 4096, 10}, {1, 3, 1}, {35, 11, 10}, 16442},
+        /* a use that is off takes nothing */
+        {128, 48, {0, 4096, 0, 4096}, {1, 1, 1, 1}, {0, 40, 0, 40}, 8240},
+        /* fewer than its own: one place each, which is refused by the system, not by a share of
+         * 0 */
+        {10, 48, {4, 4, 4, 4}, {1, 1, 1, 1}, {1, 1, 1, 1}, 64},
+        {UINT64_MAX, 48, {60000}, {3}, {60000}, 180048},
+        {48, 48, {0}, {1}, {0}, 48},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct descriptor_use uses[MANY];
+        uint64_t taken = rows[i].own;
+        for (size_t j = 0; j < MANY; j++)
+            uses[j] = (struct descriptor_use){.wanted = rows[i].wanted[j],
+                                              .each = (uint32_t)rows[i].each[j]};
+        assert_int_equal(descriptors_divide(rows[i].limit, rows[i].own, uses, MANY),
+                         rows[i].needed);
+        for (size_t j = 0; j < MANY; j++) {
+            assert_int_equal(uses[j].places, rows[i].places[j]);
+            taken += uses[j].places * uses[j].each;
+        }
+        assert_true(taken <= rows[i].limit || rows[i].limit < rows[i].needed);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +289,7 @@ int main(void)
         cmocka_unit_test(test_ring_order_limit_and_close),
         cmocka_unit_test(test_ring_wakes_who_waits),
         cmocka_unit_test(test_log_quote_escapes_outside_bytes),
+        cmocka_unit_test(test_descriptors_are_divided),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,6 +74,42 @@ static void test_the_thread_is_told_of_an_earlier_time(void **state)
     teardown(&world);
 }
 
+/* After a stop nothing is judged by its time until other threads could read what came meanwhile. A
+ * turn that is a little late judges at once. */
+static void test_after_a_stop_time_waits(void **state)
+{
+    (void)state;
+    static const uint64_t late_us[] = {2000000, 500000};
+    for (size_t i = 0; i < 2; i++) {
+        static struct world world;
+        static struct asker asker;
+        bool stopped = i == 0;
+        asker = (struct asker){0};
+        setup(&world, 1, MANY, MANY);
+        submit(&world, 0, 0, 1, &asker);
+        dispatch_turn(world.dispatch);
+        struct dispatch *dispatch = world.dispatch;
+        struct request *request = &world.calls[0]->choices[0];
+        assert_true(dispatch->due_us > clock_now_us());
+        uint64_t due_us = clock_now_us() - late_us[i];
+        request->life.no_worker_since_us -= dispatch->due_us - due_us;
+        dispatch->due_us = dispatch->armed_us = due_us;
+        uint64_t begun_us = clock_now_us();
+        dispatch_turn(dispatch);
+        assert_int_equal(asker.ended, !stopped);
+        if (stopped) {
+            assert_true(dispatch->judge_from_us > begun_us);
+            while (clock_now_us() < dispatch->judge_from_us)
+                poll(NULL, 0, 1);
+            dispatch_turn(dispatch);
+        }
+        assert_true(asker.ended && asker.reason == REASON_NO_WORKERS);
+        assert_int_equal(dispatch->judge_from_us, 0);
+        leave(&world, 0);
+        teardown(&world);
+    }
+}
+
 static void take_the_turn(struct dispatch *dispatch)
 {
     pthread_mutex_lock(&dispatch->turn); /* no record says that this thread has it */
@@ -271,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_asks_takes_the_turn),
         cmocka_unit_test(test_the_thread_is_told_of_an_earlier_time),
+        cmocka_unit_test(test_after_a_stop_time_waits),
         cmocka_unit_test(test_what_comes_in_anothers_turn_is_his),
         cmocka_unit_test(test_helpers_have_a_part_of_the_time),
         cmocka_unit_test(test_nobody_helps_when_they_had_it),

@@ -1,5 +1,5 @@
 /* http_server with thousands of silent or slow clients: the cost of each, and that others are
- * served. tests/bench/http_load does it with more. */
+ * served. tests/bench/http_load does it with more. And many that come at once, after a stop. */
 #include "common/base/descriptors.h"
 #include "tests/unit/http_fixture.h"
 
@@ -14,8 +14,22 @@ static void on_now(void *context, struct http_exchange *exchange)
     http_exchange_reply_text(exchange, 200, "now\n");
 }
 
-static const struct http_route routes[] = {{"/now", HTTP_GET | HTTP_POST, on_now}};
-#define ASK "GET /now HTTP/1.1\r\nHost: a\r\n\r\n"
+static atomic_bool holding, held;
+
+/* Holds up its loop, as SIGSTOP holds up the process. */
+static void on_hold(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    atomic_store(&held, true);
+    while (atomic_load(&holding))
+        poll(NULL, 0, 1);
+    http_exchange_reply_text(exchange, 200, "held\n");
+}
+
+static const struct http_route routes[] = {{"/now", HTTP_GET | HTTP_POST, on_now},
+                                           {"/hold", HTTP_GET, on_hold}};
+#define ROUTES (sizeof routes / sizeof *routes)
+#define ASK    "GET /now HTTP/1.1\r\nHost: a\r\n\r\n"
 
 static size_t resident_bytes(void)
 {
@@ -71,14 +85,14 @@ static void test_thousands_of_connections(void **state)
 {
     (void)state;
     static int idle[IDLE], slow[SLOW];
-    if (descriptors_raise() < 2 * (IDLE + SLOW) + MORE_DESCRIPTORS) {
+    if (descriptors_raise(0) < 2 * (IDLE + SLOW) + MORE_DESCRIPTORS) {
         fail_msg("this test needs %d open files: raise the hard limit (ulimit -Hn)",
                  2 * (IDLE + SLOW) + MORE_DESCRIPTORS);
     }
     struct http_server *server;
     struct error err;
     struct http_server_config config = {
-        .listen = "127.0.0.1:0", .routes = routes, .route_count = 1, .max_connections = 4096};
+        .listen = "127.0.0.1:0", .routes = routes, .route_count = ROUTES, .max_connections = 4096};
     assert_int_equal(http_server_start(&config, &server, &err), STATUS_OK);
     const char *address = http_server_address(server);
     struct str heard;
@@ -154,7 +168,7 @@ static void test_who_waits_wakes_nobody(void **state)
     struct http_server *server;
     struct error err;
     struct http_server_config config = {
-        .listen = "127.0.0.1:0", .routes = routes, .route_count = 1, .body_us = SECOND_US};
+        .listen = "127.0.0.1:0", .routes = routes, .route_count = ROUTES, .body_us = SECOND_US};
     assert_int_equal(http_server_start(&config, &server, &err), STATUS_OK);
     const char *address = http_server_address(server);
     int idle[QUIET];
@@ -184,9 +198,79 @@ static void test_who_waits_wakes_nobody(void **state)
     http_server_stop(server);
 }
 
+#define CLOSE_ "Host: a\r\nConnection: close\r\n"
+
+/* A loop that stands still longer than a request may take finds many more requests than it reads in
+ * one turn, and all timers due. Whatever has come is answered: heads, the rest of a head or body,
+ * and the next request of a connection that was idle. Only the client that fell silent is
+ * late. */
+static void test_what_has_come_counts_before_the_time(void **state)
+{
+    (void)state;
+    enum { MANY = 100, LIMIT_US = 1000000 };
+    static const char get[] = "GET /now HTTP/1.1\r\n" CLOSE_ "\r\n";
+    struct http_server *server;
+    struct error err;
+    const struct http_server_config config = {.listen = "127.0.0.1:0",
+                                              .routes = routes,
+                                              .route_count = ROUTES,
+                                              .max_connections = MANY + 2,
+                                              .head_us = LIMIT_US,
+                                              .body_us = LIMIT_US,
+                                              .idle_us = LIMIT_US};
+    assert_int_equal(http_server_start(&config, &server, &err), STATUS_OK);
+    const char *address = http_server_address(server);
+    struct str heard;
+    str_init(&heard, 65536);
+    uint64_t begun_us = clock_now_us();
+    int fds[MANY], holder = connected(address), silent = connected(address);
+    for (int i = 0; i < MANY; i++)
+        fds[i] = connected(address);
+    wait_connections(server, MANY + 2);
+    atomic_store(&holding, true);
+    atomic_store(&held, false);
+    say(silent, "GET /now HTT");
+    for (int i = 0; i < MANY; i++)
+        if (i % 4 == 1)
+            say(fds[i], "GET /now HTTP/1.1\r\n");
+        else if (i % 4 == 2)
+            say(fds[i], "POST /now HTTP/1.1\r\nContent-Length: 2\r\n" CLOSE_ "\r\n1");
+        else if (i % 4 == 3)
+            say(fds[i], "GET /now HTTP/1.1\r\nHost: a\r\n\r\n");
+    for (int i = 3; i < MANY; i += 4) {
+        str_clear(&heard);
+        assert_true(hear(fds[i], &heard, "\r\n\r\n"));
+    }
+    say(holder, "GET /hold HTTP/1.1\r\n" CLOSE_ "\r\n");
+    while (!atomic_load(&held))
+        poll(NULL, 0, 1);
+    bool in_time = clock_now_us() - begun_us < LIMIT_US; /* not on a machine that is overloaded */
+    for (int i = 0; i < MANY; i++)
+        say(fds[i], i % 4 == 1 ? CLOSE_ "\r\n" : i % 4 == 2 ? "2" : get);
+    while (clock_now_us() - begun_us < 3 * LIMIT_US / 2)
+        poll(NULL, 0, 10);
+    atomic_store(&holding, false);
+    for (int i = 0; i < MANY && in_time; i++) {
+        str_clear(&heard);
+        assert_false(hear(fds[i], &heard, NULL));
+        assert_non_null(strstr(heard.data, " 200 OK"));
+    }
+    str_clear(&heard);
+    assert_false(hear(silent, &heard, NULL));
+    assert_non_null(strstr(heard.data, " 408 "));
+    assert_true(in_time);
+    for (int i = 0; i < MANY; i++)
+        close(fds[i]);
+    close(holder);
+    close(silent);
+    str_deinit(&heard);
+    http_server_stop(server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_thousands_of_connections),
-                                       cmocka_unit_test(test_who_waits_wakes_nobody)};
+                                       cmocka_unit_test(test_who_waits_wakes_nobody),
+                                       cmocka_unit_test(test_what_has_come_counts_before_the_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

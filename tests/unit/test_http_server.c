@@ -1,6 +1,8 @@
 /* http_server: requests over sockets, as they come in pieces, in rows, too slowly, or in doubt. */
 #include "tests/unit/http_fixture.h"
 
+#include <sys/resource.h>
+
 static atomic_int calls;
 
 static void on_echo(void *context, struct http_exchange *exchange)
@@ -555,6 +557,44 @@ static void test_surplus_connections_are_turned_away(void **state)
     str_deinit(&heard);
 }
 
+/* Out of descriptors, a door that turns away closes at once, and opens again later. */
+static void test_a_door_without_descriptors_closes_at_once(void **state)
+{
+    (void)state;
+    enum { DESCRIPTORS = 200, VISITORS = 3 };
+    http_server_stop(server);
+    start((struct http_server_config){.turns_away = true});
+    struct rlimit before, few;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){DESCRIPTORS, before.rlim_max};
+    int visitors[VISITORS], fds[DESCRIPTORS], count = 0;
+    for (int i = 0; i < VISITORS; i++)
+        visitors[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    while ((fds[count] = dup(visitors[0])) >= 0)
+        count++;
+    struct sockaddr_in to = socket_address(address);
+    for (int i = 0; i < VISITORS; i++) {
+        char byte;
+        struct pollfd ended = {.fd = visitors[i], .events = POLLIN};
+        assert_int_equal(connect(visitors[i], (struct sockaddr *)&to, sizeof to), 0);
+        assert_int_equal(poll(&ended, 1, WAIT_MS), 1);
+        assert_true(recv(visitors[i], &byte, 1, 0) <= 0);
+    }
+    struct http_figures figures;
+    uint64_t end_us = clock_now_us() + WAIT_MS * 1000u;
+    do {
+        assert_true(clock_now_us() < end_us);
+        http_server_figures(server, &figures);
+    } while (figures.turned_away != VISITORS);
+    while (count > 0)
+        close(fds[--count]);
+    for (int i = 0; i < VISITORS; i++)
+        close(visitors[i]);
+    expect(exchange_raw(address, "GET /echo HTTP/1.1\r\n" CLOSE_ "\r\n"), " 200 OK");
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 /* If a client goes on sending after its refusal, the server reads for a limited time, so that the
  * client sees the refusal. */
 static void test_what_still_comes_behind_an_answer_is_bounded(void **state)
@@ -675,6 +715,7 @@ int main(void)
         CASE(test_a_trickle_ends_and_a_steady_body_does_not),
         CASE(test_surplus_connections_are_turned_away),
         CASE(test_who_is_idle_makes_room),
+        CASE(test_a_door_without_descriptors_closes_at_once),
         CASE(test_what_still_comes_behind_an_answer_is_bounded),
         CASE(test_headers_of_a_reply_are_limited),
         CASE(test_several_threads),

@@ -544,6 +544,42 @@ static void test_status_page(void **state)
     str_deinit(&body);
 }
 
+/* Whatever the limit of open files is, the doors and the workers together stay below it, and no
+ * door takes what another or the workers have. */
+static void test_open_files_are_shared(void **state)
+{
+    (void)state;
+    struct router_config config = world_config();
+    snprintf(config.http_listen, sizeof config.http_listen, "127.0.0.1:0");
+    for (int apart = 0; apart < 2; apart++) {
+        snprintf(config.registry_listen, sizeof config.registry_listen, apart ? "127.0.0.1:0" : "");
+        for (uint64_t limit = 128; limit <= 65536; limit *= 2) {
+            struct router_room room = router_room_divide(&config, limit);
+            uint64_t own = ROUTER_OWN_DESCRIPTORS;
+            uint64_t taken = own + room.http_connections + room.http_surplus +
+                             room.grpc_connections * RPC_CONNECTION_DESCRIPTORS +
+                             room.figures_connections + room.workers;
+            taken += apart ? room.registrations : 0;
+            assert_true(taken < limit);
+            assert_true(room.http_connections && room.grpc_connections && room.workers);
+            assert_int_equal(room.registrations > 0, apart);
+            assert_int_equal(room.open_files, limit);
+            bool enough = limit >= room.needed;
+            assert_int_equal(enough, room.http_connections == config.max_connections &&
+                                         room.grpc_connections == config.max_connections);
+            struct router_config fitting = config;
+            fitting.max_connections = (uint32_t)room.fitting;
+            if (room.fitting)
+                assert_true(router_room_divide(&fitting, limit).needed <= limit);
+            fitting.max_connections++;
+            assert_true(router_room_divide(&fitting, limit).needed > limit);
+        }
+    }
+    assert_true(router_room_divide(&config, 4096).needed > 4096); /* the default needs more */
+    *config.http_listen = 0;
+    assert_int_equal(router_room_divide(&config, 65536).http_connections, 0);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
@@ -568,6 +604,7 @@ int main(void)
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_stopping_ends_what_runs),
         cmocka_unit_test(test_status_page),
+        cmocka_unit_test(test_open_files_are_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

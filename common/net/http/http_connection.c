@@ -347,15 +347,28 @@ static void time_out(struct http_connection *connection)
     http_answer_refuse(connection, &why);
 }
 
+static bool is_late(const struct http_connection *connection)
+{
+    return connection->deadline_us && clock_now_us() >= connection->deadline_us;
+}
+
+/* Bytes that have come, and room to send, count before the time. If the process was stopped, the
+ * loop finds more of both than it handles before it comes to its timers. */
 static void on_timer(evutil_socket_t fd, short events, void *context)
 {
     (void)fd;
     (void)events;
     struct http_connection *connection = context;
     connection->timer_us = UINT64_MAX;
+    if (is_late(connection)) {
+        (void)http_loop_catch_up(connection->loop);
+        read_some(connection);
+        if (connection->phase != PHASE_DEAD)
+            http_answer_flush(connection);
+    }
     if (is_blind(connection) && http_socket_is_gone(&connection->socket))
         on_closed(connection);
-    else if (connection->deadline_us && clock_now_us() >= connection->deadline_us)
+    else if (connection->phase != PHASE_DEAD && is_late(connection))
         time_out(connection);
     set_timer(connection);
     http_loop_settle(connection->loop);

@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/descriptors.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/net/http/http_loop.h"
@@ -18,7 +19,6 @@
 #define MOD            "http"
 #define ADDRESS_BYTES  64
 #define LISTEN_BACKLOG 4096
-#define MAX_SURPLUS    64     /* connections beyond the limit that get a refusal */
 #define PAUSE_US       100000 /* without accepting: no room, or no descriptor is left */
 /* A client that is silent for the first, and doesn't answer probes, the second apart, has lost its
  * machine or its network. */
@@ -39,6 +39,7 @@ struct http_door {
     struct http_tls *tls; /* NULL: no TLS */
     struct evconnlistener *listener;
     struct event *open_event; /* ends a pause */
+    int spare_fd;             /* given up to turn a client away; -1: none */
     bool complained;          /* since the last connection that left room */
     char address[ADDRESS_BYTES];
 };
@@ -119,7 +120,8 @@ static void on_connection(struct evconnlistener *listener, evutil_socket_t fd,
     (void)listener;
     struct http_door *door = context;
     bool surplus = has_no_room(door, 0);
-    if (FAILPOINT_FAILS("http.accept") || (surplus && has_no_room(door, MAX_SURPLUS))) {
+    if (FAILPOINT_FAILS("http.accept") ||
+        (surplus && has_no_room(door, door->service->config.max_surplus))) {
         close(fd);
         return;
     }
@@ -130,11 +132,24 @@ static void on_connection(struct evconnlistener *listener, evutil_socket_t fd,
         shut_for_a_moment(door, "the limit of connections is reached");
 }
 
-/* Pauses: otherwise it would fail again at once, and again. */
+/* Out of descriptors, a door that turns away closes the next client's connection. Other doors and
+ * failures pause: otherwise it would fail again at once, and again. */
 static void on_accept_failed(struct evconnlistener *listener, void *context)
 {
-    (void)listener;
-    shut_for_a_moment(context, strerrordesc_np(EVUTIL_SOCKET_ERROR()));
+    struct http_door *door = context;
+    int failure = EVUTIL_SOCKET_ERROR();
+    bool none_left = failure == EMFILE || failure == ENFILE;
+    if (none_left && door->service->config.turns_away) {
+        int turned = descriptors_turn_away(&door->spare_fd, evconnlistener_get_fd(listener));
+        if (!turned) {
+            atomic_fetch_add(&door->service->turned_away, 1);
+            log_warn_limited(MOD, "msg=\"connections are closed: no file descriptor is left "
+                                  "(ulimit -n)\"");
+        }
+        if (!turned || turned == EAGAIN)
+            return;
+    }
+    shut_for_a_moment(door, strerrordesc_np(failure));
 }
 
 static enum status listen_on(struct http_door *door, struct error *err)
@@ -176,7 +191,7 @@ static enum status listen_on(struct http_door *door, struct error *err)
 static enum status open_door(struct http_door *door, struct http_service *service,
                              struct http_loop **loops, struct error *err)
 {
-    *door = (struct http_door){.service = service, .loops = loops};
+    *door = (struct http_door){.service = service, .loops = loops, .spare_fd = descriptors_spare()};
     if (service->config.certificates)
         TRY(http_tls_open(service->config.certificates, &door->tls, err));
     TRY(listen_on(door, err));
@@ -198,6 +213,8 @@ static void close_door(struct http_door *door)
     http_door_stop(door);
     if (door->open_event)
         event_free(door->open_event);
+    if (door->spare_fd > 0) /* 0: it was never opened */
+        close(door->spare_fd);
     http_tls_close(door->tls);
     *door = (struct http_door){0};
 }
@@ -220,6 +237,7 @@ static void set_defaults(struct http_server_config *config)
 {
     config->threads = (unsigned)or_default(config->threads, 1);
     config->max_connections = or_default(config->max_connections, HTTP_MAX_CONNECTIONS);
+    config->max_surplus = or_default(config->max_surplus, HTTP_MAX_SURPLUS);
     config->max_body_bytes = or_default(config->max_body_bytes, HTTP_MAX_BODY_BYTES);
     config->max_bodies_bytes = or_default(config->max_bodies_bytes, HTTP_MAX_BODIES_BYTES);
     config->max_unsent_bytes = or_default(config->max_unsent_bytes, HTTP_MAX_UNSENT_BYTES);

@@ -23,6 +23,7 @@
 #define HTTP_MAX_REPLY_BYTES (4u << 20) /* the usual limit of a reply's body */
 /* The defaults of the limits below, for listeners of figures. */
 #define HTTP_MAX_CONNECTIONS      64
+#define HTTP_MAX_SURPLUS          64
 #define HTTP_MAX_BODY_BYTES       8192
 #define HTTP_MAX_BODIES_BYTES     (64u << 20)
 #define HTTP_MAX_UNSENT_BYTES     (4u << 20)
@@ -60,8 +61,10 @@ struct http_server_config {
     unsigned threads;       /* 1 .. HTTP_MAX_THREADS; default 1 */
     size_t max_connections; /* default HTTP_MAX_CONNECTIONS */
     /* A connection beyond that ends one that has been idle for a second. If there is none, it gets
-     * a 503 (with TLS: it is closed). False: it waits outside. */
+     * a 503 (with TLS: it is closed). Beyond max_surplus of these (default HTTP_MAX_SURPLUS), and
+     * if no descriptor is left, it is closed at once. False: it waits outside. */
     bool turns_away;
+    size_t max_surplus;
     size_t max_body_bytes;       /* one request */
     size_t max_bodies_bytes;     /* all requests under way; beyond: 503 */
     size_t max_unsent_bytes;     /* one answer in pieces */

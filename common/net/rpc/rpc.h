@@ -116,6 +116,9 @@ void rpc_runtime_destroy(struct rpc_runtime *runtime);
 #define RPC_FAIR_BYTES 65536u
 /* Request headers of a call. More end it with RESOURCE_EXHAUSTED. */
 #define RPC_MAX_METADATA_BYTES 16384
+/* File descriptors of a connection: its socket, and the pair between the frame gate and gRPC
+ * core. */
+#define RPC_CONNECTION_DESCRIPTORS 3
 
 /* All that it points to (also the methods' paths and services) must outlive the server. */
 struct rpc_server_config {

@@ -159,7 +159,7 @@ int main(void)
 {
     static char line[MAX_LINE_BYTES];
     signal(SIGPIPE, SIG_IGN);
-    descriptors_raise();
+    descriptors_raise(0);
     prctl(PR_SET_TIMERSLACK,
           1ul); /* nanoseconds, instead of 50 us: requests leave when they are due */
     prompt = strdup("\"\"");

@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/descriptors.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/net/rpc/rpc.h"
@@ -26,6 +27,7 @@
 #define PAUSE_MS          100      /* when not even a refusal is possible */
 #define SWEEP_EVERY_US    10000    /* a full table is looked through no more often */
 #define COMPLAIN_EVERY_US 10000000 /* one line for all refusals of that time */
+#define STOPPED_US        1000000  /* a tick that comes so late is left out */
 
 /* A descriptor's inode identifies a connection: gRPC core closes it, and the descriptor's number
  * may belong to another file by then. */
@@ -176,7 +178,7 @@ enum status listener_open(const struct address *address, const struct listener_c
     listener->config = *config;
     listener->connections = calloc(config->max_connections, sizeof *listener->connections);
     listener->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    listener->spare_fd = descriptors_spare();
     enum status status = STATUS_OK;
     if (!listener->connections)
         status =
@@ -247,24 +249,14 @@ static void take(struct listener *listener, int fd)
 
 enum turned { NONE_WAITS, ONE_TURNED_AWAY, NO_DESCRIPTOR };
 
-/* Out of descriptors: gives up the spare one for a moment, to close the next client's
- * connection. */
+/* Out of descriptors: closes the next client's connection. */
 static enum turned turn_away(struct listener *listener, int door)
 {
-    if (listener->spare_fd < 0)
-        listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (listener->spare_fd < 0)
-        return NO_DESCRIPTOR;
-    close(listener->spare_fd);
-    int fd = accept4(door, NULL, NULL, SOCK_CLOEXEC), failure = errno;
-    if (fd >= 0) {
-        complain(listener, "no file descriptor is left (ulimit -n)");
-        close(fd);
-    }
-    listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0)
-        return ONE_TURNED_AWAY;
-    return failure == EAGAIN ? NONE_WAITS : NO_DESCRIPTOR;
+    int failure = descriptors_turn_away(&listener->spare_fd, door);
+    if (failure)
+        return failure == EAGAIN ? NONE_WAITS : NO_DESCRIPTOR;
+    complain(listener, "no file descriptor is left (ulimit -n)");
+    return ONE_TURNED_AWAY;
 }
 
 /* Accepts all clients that wait at one socket. False: time must pass first. */
@@ -306,8 +298,11 @@ static void *listen_main(void *argument)
         poll(fds, 1 + listener->socket_count, wait_ms);
         if (fds[0].revents)
             return NULL;
-        if (listener->config.tick_us && clock_now_us() >= next_tick_us) {
-            listener->config.tick(listener->config.context);
+        now_us = clock_now_us();
+        if (listener->config.tick_us && now_us >= next_tick_us) {
+            /* The process was stopped, and its threads haven't read yet what came meanwhile. */
+            if (now_us - next_tick_us < STOPPED_US)
+                listener->config.tick(listener->config.context);
             next_tick_us = clock_now_us() + listener->config.tick_us;
         }
         bool pause = false;

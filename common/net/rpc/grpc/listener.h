@@ -40,7 +40,8 @@ struct listener_config {
     size_t max_connections;
     /* On the listener's thread. `fd` belongs to the callee. */
     void (*accepted)(void *context, int fd);
-    /* Called about every tick_us on the listener's thread. 0: never. */
+    /* Called about every tick_us on the listener's thread, and not right after the process was
+     * stopped for a second: then others read first. 0: never. */
     void (*tick)(void *context);
     uint64_t tick_us;
     void *context;

@@ -56,8 +56,8 @@ enum status cluster_start(struct cluster *cluster, const struct process_plan *pl
     enum status status = process_start(plan, process, err);
     if (status != STATUS_OK)
         return error_prefix(err, status, "cannot start %s", plan->name);
-    cluster->care[cluster->count++] =
-        (struct cluster_care){.plan = *plan, .started_us = clock_now_us(), .echo = echo};
+    cluster->care[cluster->count++] = (struct cluster_care){
+        .plan = *plan, .started_us = clock_now_us(), .echo = echo, .question = {.fd = -1}};
     if (started)
         *started = process;
     return STATUS_OK;
@@ -75,6 +75,15 @@ void cluster_keep(struct cluster *cluster, uint64_t restart_cap_us, uint64_t sta
 {
     cluster->restart_cap_us = restart_cap_us;
     cluster->start_limit_us = start_limit_us;
+}
+
+void cluster_watch(struct cluster *cluster, uint64_t limit_us)
+{
+    cluster->watching = true;
+    cluster->silence_limit_us = limit_us;
+    for (size_t i = 0; i < cluster->count; i++)
+        if (cluster->processes[i].state == PROCESS_READY)
+            liveness_begin(&cluster->care[i].liveness, limit_us, clock_now_us());
 }
 
 size_t cluster_down(const struct cluster *cluster)
@@ -114,6 +123,13 @@ static void echo_logs(struct cluster *cluster, uint64_t now_us, bool last)
 
 /* --- ends and restarts --- */
 
+/* The child is being ended, or has ended: nothing is asked any more. */
+static void stop_watching(struct cluster_care *care)
+{
+    care->liveness = (struct liveness){0};
+    liveness_drop(&care->question);
+}
+
 /* Tells child `index`, which must not have ended, to end now. cluster_turn tells it again, and
  * kills it after its grace. SIGKILL at once would leave the name of a pool in /dev/shm. */
 static void end_child(struct cluster *cluster, size_t index)
@@ -122,6 +138,7 @@ static void end_child(struct cluster *cluster, size_t index)
     struct cluster_care *care = &cluster->care[index];
     uint64_t now_us = clock_now_us();
     kill(process->member.pid, SIGTERM);
+    stop_watching(care);
     care->tell_us = now_us + CLUSTER_TELL_AGAIN_US;
     if (!care->kill_us)
         care->kill_us =
@@ -166,6 +183,7 @@ static void take_end(struct cluster *cluster, size_t index)
     bool told = cluster->draining && (in_order || !process->was_ready || care->killed);
     bool by_us = care->kill_us != 0;
     care->kill_us = 0;
+    stop_watching(care);
     process_describe_end(process, cause, sizeof cause);
     if (!told && !care->down) {
         care->down = true;
@@ -252,14 +270,61 @@ static uint64_t due_us(const struct cluster *cluster, size_t index)
     const struct cluster_care *care = &cluster->care[index];
     if (care->kill_us)
         return care->tell_us < care->kill_us ? care->tell_us : care->kill_us;
-    if (!cluster->restart_cap_us || cluster->draining)
+    if (cluster->draining)
         return UINT64_MAX;
-    switch (cluster->processes[index].state) {
-    case PROCESS_ENDED: return care->restart.due_us ? care->restart.due_us : UINT64_MAX;
-    case PROCESS_STARTING: return care->started_us + cluster->start_limit_us;
-    case PROCESS_READY: break;
+    if (cluster->processes[index].state == PROCESS_READY)
+        return liveness_next_us(&care->liveness, cluster->silence_limit_us);
+    if (!cluster->restart_cap_us)
+        return UINT64_MAX;
+    if (cluster->processes[index].state == PROCESS_STARTING)
+        return care->started_us + cluster->start_limit_us;
+    return care->restart.due_us ? care->restart.due_us : UINT64_MAX;
+}
+
+/* Asks child `index`, says that it is silent, or ends it. */
+static void watch(struct cluster *cluster, size_t index, uint64_t now_us)
+{
+    const struct process *process = &cluster->processes[index];
+    struct cluster_care *care = &cluster->care[index];
+    uint64_t limit_us = cluster->silence_limit_us, heard_us = care->liveness.heard_us;
+    switch (liveness_turn(&care->liveness, limit_us, now_us)) {
+    case LIVENESS_WAIT: break;
+    case LIVENESS_ASK:
+        if (!liveness_ask(&care->question, process->member.address))
+            liveness_failed(&care->liveness, limit_us, now_us);
+        break;
+    case LIVENESS_SAY:
+        log_warn(MOD,
+                 "msg=\"%s runs, but does not answer%s\" role=%s pid=%d silent_ms=%" PRIu64
+                 " liveness_timeout_ms=%" PRIu64 " log=%s",
+                 process->member.name,
+                 limit_us ? ": it is ended at liveness-timeout" : "; nothing ends it",
+                 process->member.role, (int)process->member.pid, (now_us - heard_us) / 1000,
+                 limit_us / 1000, log_of(process));
+        break;
+    case LIVENESS_END:
+        log_error(MOD,
+                  "msg=\"%s has not answered for %" PRIu64
+                  " ms: ending it (liveness-timeout)\" role=%s pid=%d log=%s",
+                  process->member.name, (now_us - heard_us) / 1000, process->member.role,
+                  (int)process->member.pid, log_of(process));
+        end_child(cluster, index);
+        kill(process->member.pid, SIGCONT); /* one that was stopped can end in order */
+        break;
     }
-    return UINT64_MAX;
+}
+
+static void take_answer(struct cluster *cluster, size_t index, uint64_t now_us)
+{
+    const struct process *process = &cluster->processes[index];
+    struct cluster_care *care = &cluster->care[index];
+    uint64_t limit_us = cluster->silence_limit_us, heard_us = care->liveness.heard_us;
+    if (!liveness_answered(&care->question))
+        liveness_failed(&care->liveness, limit_us, now_us);
+    else if (liveness_heard(&care->liveness, limit_us, now_us))
+        log_info(MOD, "msg=\"%s answers again\" role=%s pid=%d silent_ms=%" PRIu64,
+                 process->member.name, process->member.role, (int)process->member.pid,
+                 (now_us - heard_us) / 1000);
 }
 
 /* Starts, ends or kills the children that are due. */
@@ -271,6 +336,10 @@ static void tend(struct cluster *cluster, uint64_t now_us)
             continue;
         if (process->state == PROCESS_ENDED) {
             start_again(cluster, i);
+            continue;
+        }
+        if (process->state == PROCESS_READY && !cluster->care[i].kill_us) {
+            watch(cluster, i, now_us);
             continue;
         }
         bool late = cluster->care[i].kill_us != 0; /* for its end, not for its start */
@@ -308,6 +377,8 @@ static void take_ready(struct cluster *cluster, size_t index)
     restart_on_ready(&care->restart, now_us);
     care->any_address = false;
     cluster->changed = true;
+    if (cluster->watching)
+        liveness_begin(&care->liveness, cluster->silence_limit_us, now_us);
     if (care->down)
         log_info(MOD, "msg=\"%s is back\" role=%s pid=%d address=%s restarts=%u down_ms=%" PRIu64,
                  process->member.name, process->member.role, (int)process->member.pid,
@@ -333,15 +404,20 @@ static int wait_ms(const struct cluster *cluster, uint64_t timeout_us)
 
 void cluster_turn(struct cluster *cluster, uint64_t timeout_us)
 {
-    struct pollfd fds[2 + CLUSTER_MAX_PROCESSES] = {{.fd = cluster->stop.fd, .events = POLLIN},
-                                                    {.fd = cluster->child_fd, .events = POLLIN}};
-    for (size_t i = 0; i < cluster->count; i++)
-        fds[2 + i] = (struct pollfd){.fd = cluster->processes[i].ready_fd,
-                                     .events = POLLIN}; /* -1: poll skips it */
-    if (poll(fds, 2 + cluster->count, wait_ms(cluster, timeout_us)) > 0) {
-        for (size_t i = 0; i < cluster->count; i++)
-            if (fds[2 + i].revents)
+    struct pollfd fds[2 + 2 * CLUSTER_MAX_PROCESSES] = {
+        {.fd = cluster->stop.fd, .events = POLLIN}, {.fd = cluster->child_fd, .events = POLLIN}};
+    struct pollfd *ready = fds + 2, *answers = ready + cluster->count;
+    for (size_t i = 0; i < cluster->count; i++) { /* -1: poll skips it */
+        ready[i] = (struct pollfd){.fd = cluster->processes[i].ready_fd, .events = POLLIN};
+        answers[i] = (struct pollfd){.fd = cluster->care[i].question.fd, .events = POLLIN};
+    }
+    if (poll(fds, 2 + 2 * cluster->count, wait_ms(cluster, timeout_us)) > 0) {
+        for (size_t i = 0; i < cluster->count; i++) {
+            if (ready[i].revents)
                 take_ready(cluster, i);
+            if (answers[i].revents)
+                take_answer(cluster, i, clock_now_us());
+        }
         if (fds[1].revents) {
             struct signalfd_siginfo info;
             while (read(cluster->child_fd, &info, sizeof info) == sizeof info)
@@ -368,7 +444,7 @@ static uint64_t left_us(uint64_t deadline_us)
 
 static enum status explain_end(const struct process *process, struct error *err)
 {
-    char cause[128], words[256];
+    char cause[128], words[sizeof err->text - 80]; /* room for the name and the cause */
     process_describe_end(process, cause, sizeof cause);
     process_last_words(process, words, sizeof words);
     if (!*words)

@@ -1,19 +1,24 @@
 /* The processes that `baton up` started, and the signals to it. Owner: one thread, the one that
  * called cluster_open.
  *
- * All waiting happens in cluster_turn: for a signal to stop, a child's end, a ready line, or a
- * restart that is due. Dead children are reaped at once, since a zombie looks alive to UCX's peers.
- * One log line reports each end with name, pid and cause.
+ * All waiting happens in cluster_turn: for a signal to stop, a child's end, a ready line, an
+ * answer, or a restart that is due. Dead children are reaped at once, since a zombie looks alive to
+ * UCX's peers. One log line reports each end with name, pid and cause.
  *
  * After cluster_keep a child that ended is started again (process.h), at its old address, so that
  * its peers find it. A worker takes any other address if the old one is taken. The router keeps its
- * own, since the workers know no other. Failpoints happen in a process's first life only. The
- * warnings and errors in the processes' logs are repeated on standard error; during a drain only
- * errors. */
+ * own, since the workers know no other. Failpoints happen in a process's first life only.
+ *
+ * After cluster_watch a child that runs and doesn't answer is reported, and ended if it is silent
+ * for too long (liveness.h).
+ *
+ * The warnings and errors in the processes' logs are repeated on standard error; during a drain
+ * only errors. */
 #ifndef BATON_CLI_CLUSTER_H
 #define BATON_CLI_CLUSTER_H
 
 #include "common/base/stop_signals.h"
+#include "common/cli/liveness.h"
 #include "common/cli/process.h"
 
 /* A child that got SIGTERM is killed after its grace. One that has served may have a large pool,
@@ -32,13 +37,15 @@
 struct cluster_care {
     struct process_plan plan; /* for its first start */
     struct restart restart;
-    bool down;            /* ended without an order, and not back yet */
-    bool any_address;     /* its old address could not be had: take any */
-    uint64_t started_us;  /* begin of this life */
-    uint64_t down_us;     /* when it went down */
-    uint64_t kill_us;     /* it got SIGTERM, and gets SIGKILL at this time; 0: neither */
-    uint64_t tell_us;     /* it gets SIGTERM again at this time */
-    bool killed;          /* by us */
+    bool down;           /* ended without an order, and not back yet */
+    bool any_address;    /* its old address could not be had: take any */
+    uint64_t started_us; /* begin of this life */
+    uint64_t down_us;    /* when it went down */
+    uint64_t kill_us;    /* it got SIGTERM, and gets SIGKILL at this time; 0: neither */
+    uint64_t tell_us;    /* it gets SIGTERM again at this time */
+    bool killed;         /* by us */
+    struct liveness liveness;
+    struct liveness_question question;
     struct log_echo echo; /* its log */
 };
 
@@ -56,6 +63,8 @@ struct cluster {
     uint64_t end_grace_us;  /* CLUSTER_END_GRACE_US, except in tests */
     uint64_t start_tell_us; /* CLUSTER_START_TELL_US, except in tests */
     uint64_t restart_cap_us, start_limit_us; /* set by cluster_keep; 0: no restarts */
+    bool watching;                           /* since cluster_watch */
+    uint64_t silence_limit_us;
 };
 
 /* Takes over SIGINT, SIGTERM, SIGHUP and SIGCHLD of the process. Call it before threads start. */
@@ -79,6 +88,9 @@ size_t cluster_running(const struct cluster *cluster);
 /* Children are started again from now on, at most restart_cap_us after their end. A new life that
  * isn't ready after start_limit_us is ended, and counts as one more end. */
 void cluster_keep(struct cluster *cluster, uint64_t restart_cap_us, uint64_t start_limit_us);
+/* Children are asked from now on whether they answer. One that is silent for limit_us is ended; 0:
+ * it is only reported. */
+void cluster_watch(struct cluster *cluster, uint64_t limit_us);
 /* Returns how many children ended without an order and are not back. */
 size_t cluster_down(const struct cluster *cluster);
 

@@ -9,6 +9,7 @@
 
 #define MAX_STATUS_BYTES (1u << 20)
 #define MAX_MODEL_WIDTH  32
+#define STATE_MISSING    "missing"
 
 static enum status get_text(const struct json_value *object, const char *key, bool needed,
                             char *target, size_t size, struct error *err)
@@ -114,6 +115,28 @@ static enum status read_refused(const struct json_value *root, struct cluster_st
     return STATUS_OK;
 }
 
+/* Adds the missing workers to those that are there. */
+static enum status read_missing(const struct json_value *root, struct cluster_status *status,
+                                struct error *err)
+{
+    const struct json_value *missing;
+    if (!json_find(root, "missing"))
+        return STATUS_OK;
+    TRY(json_get_array(root, "missing", &missing, err));
+    size_t count = json_count(missing), room = CLUSTER_STATUS_MAX_WORKERS - status->count;
+    for (size_t i = 0; i < count && i < room; i++) {
+        const struct json_value *object = json_at(missing, i);
+        struct worker_status *worker = &status->workers[status->count++];
+        TRY(get_text(object, "name", true, worker->name, sizeof worker->name, err));
+        TRY(get_text(object, "model", false, worker->model, sizeof worker->model, err));
+        TRY(get_text(object, "role", true, worker->role, sizeof worker->role, err));
+        TRY(get_text(object, "address", true, worker->address, sizeof worker->address, err));
+        str_copy(worker->state, sizeof worker->state, STATE_MISSING);
+        worker->restarts = -1;
+    }
+    return STATUS_OK;
+}
+
 static enum status read_figure(const struct json_value *window, const char *key,
                                struct status_figure *figure, struct error *err)
 {
@@ -148,7 +171,8 @@ static enum status read_root(const struct json_value *root, struct cluster_statu
     for (size_t i = 0; i < count; i++)
         TRY(read_worker(json_at(workers, i), &status->workers[i], err));
     status->count = count;
-    qsort(status->workers, count, sizeof *status->workers, by_role_and_name);
+    TRY(read_missing(root, status, err));
+    qsort(status->workers, status->count, sizeof *status->workers, by_role_and_name);
     return STATUS_OK;
 }
 
@@ -190,6 +214,11 @@ enum status cluster_status_fetch(const struct http_remote *router, uint64_t time
     return outcome;
 }
 
+bool worker_status_known(const struct worker_status *worker)
+{
+    return strcmp(worker->state, "down") && strcmp(worker->state, STATE_MISSING);
+}
+
 size_t cluster_status_up(const struct cluster_status *status)
 {
     size_t up = 0;
@@ -202,12 +231,23 @@ void cluster_status_add_restarts(struct cluster_status *status, const struct clu
 {
     for (size_t i = 0; i < file->count; i++) {
         const struct cluster_member *member = &file->members[i];
-        if (!strcmp(member->role, "router"))
+        size_t at = 0;
+        while (at < status->count && strcmp(member->name, status->workers[at].name))
+            at++;
+        if (!strcmp(member->role, "router")) {
             status->router_restarts = member->restarts;
-        for (size_t j = 0; j < status->count; j++)
-            if (!strcmp(member->name, status->workers[j].name))
-                status->workers[j].restarts = member->restarts;
+        } else if (at < status->count) {
+            status->workers[at].restarts = member->restarts;
+        } else if (at < CLUSTER_STATUS_MAX_WORKERS) {
+            struct worker_status *worker = &status->workers[status->count++];
+            *worker = (struct worker_status){.restarts = member->restarts};
+            str_copy(worker->name, sizeof worker->name, member->name);
+            str_copy(worker->role, sizeof worker->role, member->role);
+            str_copy(worker->address, sizeof worker->address, member->address);
+            str_copy(worker->state, sizeof worker->state, STATE_MISSING);
+        }
     }
+    qsort(status->workers, status->count, sizeof *status->workers, by_role_and_name);
 }
 
 /* Writes "5s", "12m", "7h" or "3d"; "-": not known. */
@@ -261,7 +301,7 @@ static void print_worker(const struct worker_status *worker, int model_width, in
         str_addf(out, "%-*.*s ", model_width, model_width, worker->model);
     str_addf(out, "%-8s %-9s %-22s %4s %8s %-6s %6s ", worker->role, worker->state, worker->address,
              age, restarts, *worker->lane ? worker->lane : "-", speed);
-    if (strcmp(worker->state, "down")) /* then its figures are not known */
+    if (worker_status_known(worker))
         str_addf(out,
                  "%6" PRId64 " %8" PRId64 " %11" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 "\n",
                  worker->queue, worker->running, worker->blocks_free, worker->blocks_cached,

@@ -7,11 +7,14 @@
  *                   "lane_bytes_per_second": 5100000000, "started_ms": 1700000000000, "queue": 0,
  *                   "running": 1, "blocks_free": 1020, "blocks_cached": 4, "blocks_pinned": 0,
  *                   "blocks_landing": 0, "incarnation": "9f..."}],
+ *      "missing": [{"name": "decode-2", "model": "llama", "role": "decode",
+ *                   "address": "127.0.0.1:4005", "silent_ms": 12000}],
  *      "refused": [{"name": "decode-1", "role": "decode", "address": "127.0.0.1:4004",
  *                   "sentence": "..."}]}
  *
  * state: "up" (the router has a session with it), "draining", or "down" (it registered, but there
- * is no session). Each member may be missing, except name, role, address and state. A router of one
+ * is no session). Missing: it didn't leave, and isn't heard of any more; it is read as a worker of
+ * state "missing". Each member may be absent, except name, role, address and state. A router of one
  * model also has the model's name and numerics as "model" and "numerics". */
 #ifndef BATON_CLI_CLUSTER_STATUS_H
 #define BATON_CLI_CLUSTER_STATUS_H
@@ -22,6 +25,7 @@
 #include "common/language/model_config/model_list.h"
 #include "common/net/http/http_client.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define CLUSTER_STATUS_MAX_WORKERS 256 /* as many as a router shows */
@@ -75,9 +79,12 @@ enum status cluster_status_get(const struct http_remote *router, uint64_t timeou
 /* Gets it and parses it. `status` is empty on failure. */
 enum status cluster_status_fetch(const struct http_remote *router, uint64_t timeout_us,
                                  struct cluster_status *status, struct error *err) WARN_UNUSED;
+/* Returns whether the worker's figures are known: it is neither down nor missing. */
+bool worker_status_known(const struct worker_status *worker);
 /* Returns the number of workers that are "up". */
 size_t cluster_status_up(const struct cluster_status *status);
-/* Adds the restarts that `baton up` wrote down. */
+/* Adds the restarts that `baton up` wrote down, and as missing the workers that it has started and
+ * the router doesn't know. */
 void cluster_status_add_restarts(struct cluster_status *status, const struct cluster_file *file);
 /* Appends a table for a terminal. now_ms: since 1970. */
 void cluster_status_print(const struct cluster_status *status, int64_t now_ms, struct str *out);

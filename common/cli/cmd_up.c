@@ -301,6 +301,7 @@ static enum status serve(struct up *up, struct error *err)
     print_ready(up, &file);
     if (up->settings.restart)
         cluster_keep(&up->cluster, up->settings.restart_wait_us, up->settings.start_timeout_us);
+    cluster_watch(&up->cluster, up->settings.restart ? up->settings.liveness_timeout_us : 0);
     const struct process *router = &up->cluster.processes[0];
     while (!up->cluster.stop.wishes) {
         cluster_turn(&up->cluster, UINT64_MAX);

@@ -96,6 +96,9 @@ static const struct config_setting settings_table[] = {
     {"restart-wait", CONFIG_DURATION, AT(restart_wait_us), "10s", "100ms", "1h",
      .help = "Longest wait before a restart; from 100 ms it doubles from end to end, until the "
              "process has served for 10 s"},
+    {"liveness-timeout", CONFIG_DURATION, AT(liveness_timeout_us), "20s", "0", "1h",
+     .help = "A process that runs but does not answer for so long is ended, and started again; 0: "
+             "never, as for one in a debugger"},
     {"start-timeout", CONFIG_DURATION, AT(start_timeout_us), "120s", "1s", "1h",
      .help = "The cluster must serve by then"},
     {"drain-timeout", CONFIG_DURATION, AT(drain_timeout_us), "30s", "0", "1h",

@@ -44,7 +44,7 @@ struct up_settings {
     bool pin;
     char ready_file[CLUSTER_PATH_BYTES], log_dir[CLUSTER_PATH_BYTES];
     bool verbose, restart;
-    uint64_t restart_wait_us, start_timeout_us, drain_timeout_us;
+    uint64_t restart_wait_us, liveness_timeout_us, start_timeout_us, drain_timeout_us;
     struct config_list environment; /* "PROCESS:KEY=VALUE" */
 };
 extern const struct config_program up_program;

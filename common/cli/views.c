@@ -95,7 +95,7 @@ static void print_worker(const struct top_look *before, const struct top_look *n
     str_addf(out, "%-14.14s %-7.7s ", name, worker->role);
     str_addf(out, "%s%-8.8s%s ", color && !up ? "\033[31m" : "", state,
              color && !up ? "\033[0m" : "");
-    if (!strcmp(worker->state, "down")) { /* then its figures are not known */
+    if (!worker_status_known(worker)) {
         str_addf(out, "%5s %4s %*s\n", "-", "-", BAR_COLUMNS + 5, "-");
         return;
     }

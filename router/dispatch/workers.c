@@ -424,10 +424,28 @@ static void count_worker(struct model_workers *taking, const struct workers *wor
     taking->request_tokens = tokens;
 }
 
+_Static_assert(STATUS_MAX_MISSING == MEMBERSHIP_MAX_MISSING, "a place for each");
+
+/* The board's lock is held. */
+static void show_missing(const struct workers *workers, struct router_status *status)
+{
+    struct missing_member missing[MEMBERSHIP_MAX_MISSING];
+    status->missing_count = membership_missing(workers->membership, missing);
+    for (size_t i = 0; i < status->missing_count; i++) {
+        const struct worker_info *info = &missing[i].info;
+        struct missing_worker *shown = &status->missing[i];
+        *shown = (struct missing_worker){.role = info->role, .heard_us = missing[i].heard_us};
+        str_copy(shown->name, sizeof shown->name, info->name);
+        str_copy(shown->address, sizeof shown->address, info->address);
+        str_copy(shown->model, sizeof shown->model, info->model);
+    }
+}
+
 void workers_show(const struct workers *workers, struct status_board *board)
 {
     pthread_mutex_lock(&board->mutex);
     struct router_status *status = &board->status;
+    show_missing(workers, status);
     status->worker_count = 0;
     memset(status->models, 0, sizeof status->models);
     for (size_t i = 0; i < workers->count && status->worker_count < ROUTER_MAX_WORKERS; i++) {

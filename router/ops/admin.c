@@ -127,6 +127,23 @@ static void add_refused(struct str *out, const struct router_status *status, uin
     }
 }
 
+static void add_missing(struct str *out, const struct router_status *status, uint64_t now_us)
+{
+    bool first = true;
+    for (size_t i = 0; i < status->missing_count; i++) {
+        const struct missing_worker *missing = &status->missing[i];
+        if (now_us - missing->heard_us > STATUS_MISSING_SHOWN_US)
+            continue;
+        str_add(out, first ? "{" : ", {");
+        add_text(out, "name", missing->name);
+        add_text(out, "role", worker_role_name(missing->role));
+        add_text(out, "address", missing->address);
+        add_text(out, "model", missing->model);
+        str_addf(out, "\"silent_ms\": %" PRIu64 "}", (now_us - missing->heard_us) / 1000);
+        first = false;
+    }
+}
+
 /* Appends "window": {"seconds": 60, "ttft": {"count": 3, "p50_ms": 1.5, "p99_ms": 2.5}, ...}. */
 static void add_window(struct recent_times *recent, struct str *out)
 {
@@ -163,6 +180,8 @@ static void add_status(struct str *out, const struct admin *admin,
         str_add(out, i ? ", " : "");
         add_worker(out, &status->workers[i]);
     }
+    str_add(out, "], \"missing\": [");
+    add_missing(out, status, now_us);
     str_add(out, "], \"refused\": [");
     add_refused(out, status, now_us);
     str_add(out, "]}\n");

@@ -43,8 +43,19 @@ struct refused_worker {
     uint64_t at_us; /* 0: none */
 };
 
+/* A worker that the router hasn't heard of for worker-ttl, and that didn't leave. */
+#define STATUS_MAX_MISSING      64
+#define STATUS_MISSING_SHOWN_US 3600000000u
+struct missing_worker {
+    char name[64], address[128], model[128];
+    enum worker_role role;
+    uint64_t heard_us;
+};
+
 struct router_status {
     bool draining;
+    size_t missing_count;
+    struct missing_worker missing[STATUS_MAX_MISSING];
     size_t worker_count;
     struct worker_status workers[ROUTER_MAX_WORKERS];
     struct model_workers models[SERVED_MODELS_MAX];

@@ -1,5 +1,7 @@
 """Processes that die and are started again: they find their places, and nothing else is started again for that."""
+import os
 import re
+import signal
 import subprocess
 import threading
 import time
@@ -127,3 +129,30 @@ def test_a_crash_loop_is_called_one_and_tried_on(start_cluster, tmp_path):
     model.symlink_to(GOLDEN / "llama")
     cluster.wait_back("decode-1")
     assert cluster.processes["decode-1"]["restarts"] >= 6
+
+
+def test_a_worker_that_does_not_answer(start_cluster, connect):
+    """A worker that is stopped: `baton up` says so, status shows that one is missing, and it comes back by itself, or is started again."""
+    cluster = start_cluster(model=GOLDEN / "llama", restart=True, settings={"worker-keepalive": "500ms", "worker-ttl": "1s"},
+                            flags=("--liveness-timeout", "12s"))
+    client = connect(cluster)
+    before = client.generate([1, 2, 3], **ASKED)
+    said = lambda: (cluster.folder / "up.log").read_text()
+    former = cluster.pids["decode-0"]
+    cluster.kill("decode-0", signal.SIGSTOP)
+    wait_until("it is missing", lambda: [w["name"] for w in cluster.status()["missing"]] == ["decode-0"], 20)
+    shown = cluster.command("status").stdout
+    assert "workers 1 of 2 up" in shown and re.search(r"^decode-0 +decode +missing ", shown, re.M), shown
+    wait_until("it is said", lambda: "decode-0 runs, but does not answer: it is ended at liveness-timeout" in said(), 20)
+    os.kill(former, signal.SIGCONT)
+    wait_until("it answers again", lambda: "decode-0 answers again" in said(), 20)
+    wait_until("it is there again", lambda: "workers 2 of 2 up" in cluster.command("status").stdout, 20)
+    assert cluster.status()["missing"] == []
+
+    cluster.kill("decode-0", signal.SIGSTOP)
+    cluster.wait_back("decode-0", 60)
+    assert re.search(r"level=error .*msg=\"decode-0 has not answered for \d+ ms: ending it \(liveness-timeout\)\"", said()), said()
+    assert not alive(former) and cluster.processes["decode-0"]["restarts"] == 1
+    after = client.generate([1, 2, 3], **ASKED)
+    assert (after.ids, after.hashes) == (before.ids, before.hashes)
+    assert all(name not in said() for name in ("router runs, but", "prefill-0 runs, but"))

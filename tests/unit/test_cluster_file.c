@@ -276,6 +276,45 @@ static void test_status(void **state)
                              STATUS_OK);
 }
 
+/* The router says of one worker that it is missing; of another it doesn't know any more. */
+static void test_status_shows_what_is_missing(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"model\": \"llama\", \"workers\": [{\"name\": \"prefill-0\", \"role\": \"prefill\", "
+        "\"address\": \"127.0.0.1:3\", \"state\": \"up\", \"blocks_free\": 10}], "
+        "\"missing\": [{\"name\": \"decode-0\", \"model\": \"llama\", \"role\": \"decode\", "
+        "\"address\": \"127.0.0.1:4\", \"silent_ms\": 12000}]}";
+    struct error err;
+    struct cluster_status status;
+    struct str table;
+    str_init(&table, 4096);
+    struct cluster_file file = {
+        .count = 4,
+        .members = {{.name = "router", .role = "router"},
+                    {.name = "prefill-0", .role = "prefill", .restarts = 1},
+                    {.name = "decode-0", .role = "decode", .restarts = 2},
+                    {.name = "decode-1", .role = "decode", .address = "127.0.0.1:5"}}};
+    assert_int_equal(cluster_status_parse(text, strlen(text), &status, &err), STATUS_OK);
+    assert_int_equal(cluster_status_up(&status), 1);
+    cluster_status_print(&status, 0, &table);
+    assert_non_null(strstr(table.data, "workers 1 of 2 up"));
+    assert_non_null(strstr(table.data, "decode-0       decode   missing   127.0.0.1:4   "));
+    str_clear(&table);
+    cluster_status_add_restarts(&status, &file);
+    cluster_status_print(&status, 0, &table);
+    assert_non_null(strstr(table.data, "workers 1 of 3 up"));
+    assert_non_null(strstr(table.data, "decode-0       decode   missing   127.0.0.1:4              "
+                                       " -        2 -           -      -"));
+    assert_non_null(strstr(table.data, "decode-1       decode   missing   127.0.0.1:5   "));
+    str_deinit(&table);
+    static const char *const bad[] = {"{\"workers\": [], \"missing\": 1}",
+                                      "{\"workers\": [], \"missing\": [{\"name\": \"a\"}]}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_not_equal(cluster_status_parse(bad[i], strlen(bad[i]), &status, &err),
+                             STATUS_OK);
+}
+
 static void test_status_of_two_models(void **state)
 {
     (void)state;
@@ -380,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_a_folder_that_others_may_write),
         cmocka_unit_test(test_files_that_are_wrong),
         cmocka_unit_test(test_status),
+        cmocka_unit_test(test_status_shows_what_is_missing),
         cmocka_unit_test(test_status_of_two_models),
         cmocka_unit_test(test_status_of_many_models),
         cmocka_unit_test(test_status_of_many_workers),

@@ -115,6 +115,49 @@ static void test_silent_ones_lapse_and_held_ones_stay(void **state)
     membership_destroy(membership);
 }
 
+static void expect_missing(struct membership *membership, const char *names)
+{
+    struct missing_member missing[MEMBERSHIP_MAX_MISSING];
+    char seen[256] = "";
+    size_t count = membership_missing(membership, missing);
+    for (size_t i = 0; i < count; i++)
+        strcat(strcat(seen, missing[i].info.name), " ");
+    assert_string_equal(seen, names);
+}
+
+/* A worker that lapses is missing until it, or another life of it, joins, or it leaves. One that
+ * leaves in order isn't. */
+static void test_who_is_missing(void **state)
+{
+    (void)state;
+    struct membership *membership = create(4);
+    struct missing_member missing[MEMBERSHIP_MAX_MISSING];
+    static const char *const names[] = {"a", "b", "c", "d"};
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(join(membership, names[i], i + 1, "h:1", 10), STATUS_OK);
+    membership_leave(membership, "d", 4);
+    expect_missing(membership, "");
+    (void)membership_lapse(membership, 110);
+    expect_missing(membership, "a b c ");
+    assert_int_equal(membership_missing(membership, missing), 3);
+    assert_int_equal(missing[2].heard_us, 10);
+    assert_int_equal(missing[2].info.incarnation, 3);
+    assert_int_equal(join(membership, "b", 9, "h:2", 120), STATUS_OK);
+    membership_leave(membership, "c", 3);
+    expect_missing(membership, "a ");
+    (void)membership_lapse(membership, 220);
+    expect_missing(membership, "a b ");
+    for (unsigned i = 0; i < MEMBERSHIP_MAX_MISSING; i++) { /* one more than there is room for */
+        char name[16];
+        snprintf(name, sizeof name, "w%u", i);
+        assert_int_equal(join(membership, name, i + 1, "h:1", 1000 * i), STATUS_OK);
+        (void)membership_lapse(membership, 1000 * i + 100);
+    }
+    assert_int_equal(membership_missing(membership, missing), MEMBERSHIP_MAX_MISSING);
+    assert_string_equal(missing[0].info.name, "w0");
+    membership_destroy(membership);
+}
+
 static void test_worker_messages_are_checked(void **state)
 {
     (void)state;
@@ -157,6 +200,7 @@ int main(void)
         cmocka_unit_test(test_join_is_versioned_and_bounded),
         cmocka_unit_test(test_a_restart_takes_the_name_over),
         cmocka_unit_test(test_silent_ones_lapse_and_held_ones_stay),
+        cmocka_unit_test(test_who_is_missing),
         cmocka_unit_test(test_worker_messages_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

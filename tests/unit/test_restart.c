@@ -1,12 +1,17 @@
-/* restart: when an ended process is started again; stop_signals: which signals stop it. */
+/* restart: when an ended process is started again; liveness: when one that runs counts as dead;
+ * stop_signals: which signals stop it. */
 #include "common/cli/process.h"
 
 #include "common/base/stop_signals.h"
+#include "common/cli/liveness.h"
 
+#include <arpa/inet.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -126,9 +131,127 @@ static void test_signals_at_once_are_one_wish(void **state)
     stop_signals_close(&signals);
 }
 
+/* Begins at 10 s, and takes turns at each time that is due, as the supervisor does. */
+static void test_a_silent_process_is_reported_and_ended(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t limit_ms;
+        struct {
+            enum liveness_act act;
+            uint64_t at_ms;
+        } turns[4];
+    } rows[] = {
+        {20000, {{LIVENESS_ASK, 15000}, {LIVENESS_SAY, 18000}, {LIVENESS_END, 30000}}},
+        {2000, {{LIVENESS_ASK, 10500}, {LIVENESS_SAY, 11000}, {LIVENESS_END, 12000}}},
+        {0, {{LIVENESS_ASK, 15000}, {LIVENESS_SAY, 18000}}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint64_t limit_us = rows[i].limit_ms * MS_US;
+        struct liveness liveness = {0};
+        assert_true(liveness_next_us(&liveness, limit_us) == UINT64_MAX);
+        assert_int_equal(liveness_turn(&liveness, limit_us, 10 * SECOND_US), LIVENESS_WAIT);
+        liveness_begin(&liveness, limit_us, 10 * SECOND_US);
+        for (size_t j = 0; rows[i].turns[j].at_ms; j++) {
+            uint64_t at_us = rows[i].turns[j].at_ms * MS_US;
+            assert_int_equal(liveness_next_us(&liveness, limit_us), at_us);
+            assert_int_equal(liveness_turn(&liveness, limit_us, at_us - 1), LIVENESS_WAIT);
+            assert_int_equal(liveness_turn(&liveness, limit_us, at_us), rows[i].turns[j].act);
+        }
+        assert_true(liveness_next_us(&liveness, limit_us) == UINT64_MAX);
+    }
+}
+
+static void test_an_answer_begins_anew(void **state)
+{
+    (void)state;
+    const uint64_t limit_us = 20 * SECOND_US;
+    struct liveness liveness;
+    liveness_begin(&liveness, limit_us, 10 * SECOND_US);
+    assert_int_equal(liveness_turn(&liveness, limit_us, 15 * SECOND_US), LIVENESS_ASK);
+    assert_false(liveness_heard(&liveness, limit_us, 16 * SECOND_US));
+    assert_int_equal(liveness_turn(&liveness, limit_us, 21 * SECOND_US), LIVENESS_ASK);
+    assert_int_equal(liveness_turn(&liveness, limit_us, 24 * SECOND_US), LIVENESS_SAY);
+    assert_true(liveness_heard(&liveness, limit_us, 35 * SECOND_US)); /* just in time */
+    assert_int_equal(liveness_next_us(&liveness, limit_us), 40 * SECOND_US);
+    /* Questions that can't be put are put again, and silence counts from the last sign of life. */
+    for (unsigned s = 40; s < 55; s += 5) {
+        assert_int_equal(liveness_turn(&liveness, limit_us, s * SECOND_US), LIVENESS_ASK);
+        liveness_failed(&liveness, limit_us, s * SECOND_US);
+        if (s == 40)
+            assert_int_equal(liveness_turn(&liveness, limit_us, 43 * SECOND_US), LIVENESS_SAY);
+    }
+    assert_int_equal(liveness_turn(&liveness, limit_us, 55 * SECOND_US), LIVENESS_END);
+}
+
+/* The supervisor was stopped, alone or with all of them: silence of that time isn't theirs. */
+static void test_a_stop_of_our_own_is_no_silence(void **state)
+{
+    (void)state;
+    const uint64_t limit_us = 20 * SECOND_US;
+    for (unsigned asked = 0; asked < 2; asked++) {
+        struct liveness liveness;
+        liveness_begin(&liveness, limit_us, 10 * SECOND_US);
+        if (asked)
+            assert_int_equal(liveness_turn(&liveness, limit_us, 15 * SECOND_US), LIVENESS_ASK);
+        /* The next turn would have been at 15 s or 18 s. */
+        uint64_t late_us = (asked ? 82 : 85) * (uint64_t)SECOND_US;
+        assert_int_equal(liveness_turn(&liveness, limit_us, 100 * (uint64_t)SECOND_US),
+                         asked ? LIVENESS_SAY : LIVENESS_ASK);
+        assert_int_equal(liveness.heard_us, 10 * SECOND_US + late_us);
+        if (!asked)
+            assert_int_equal(liveness_turn(&liveness, limit_us, 103 * (uint64_t)SECOND_US),
+                             LIVENESS_SAY);
+        uint64_t end_us = 30 * SECOND_US + late_us;
+        assert_int_equal(liveness_turn(&liveness, limit_us, end_us - 1), LIVENESS_WAIT);
+        assert_int_equal(liveness_turn(&liveness, limit_us, end_us), LIVENESS_END);
+    }
+}
+
+/* The kernel makes the connection to a process that is stopped. This is no answer; bytes and an end
+ * are, and so is an end of a door that is full. */
+static void test_what_answers_a_question(void **state)
+{
+    (void)state;
+    struct liveness_question question = {.fd = -1};
+    assert_false(liveness_ask(&question, "no port"));
+    assert_false(liveness_ask(&question, "some.name:80"));
+    int door = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof at;
+    assert_int_equal(bind(door, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(getsockname(door, (struct sockaddr *)&at, &length), 0);
+    char names[2][64];
+    snprintf(names[0], sizeof names[0], "127.0.0.1:%u", ntohs(at.sin_port));
+    snprintf(names[1], sizeof names[1], "localhost:%u", ntohs(at.sin_port));
+    assert_false(liveness_ask(&question, names[0])); /* nothing listens */
+    assert_int_equal(listen(door, 8), 0);
+    for (int speaks = 0; speaks < 2; speaks++) {
+        assert_true(liveness_ask(&question, names[speaks]));
+        struct pollfd readable = {.fd = question.fd, .events = POLLIN};
+        assert_int_equal(poll(&readable, 1, 20), 0);
+        int fd = accept(door, NULL, NULL);
+        assert_true(fd >= 0);
+        if (speaks)
+            assert_int_equal(send(fd, "x", 1, MSG_NOSIGNAL), 1);
+        else
+            close(fd);
+        assert_int_equal(poll(&readable, 1, 20000), 1);
+        assert_true(liveness_answered(&question));
+        assert_int_equal(question.fd, -1);
+        if (speaks)
+            close(fd);
+    }
+    close(door);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_silent_process_is_reported_and_ended),
+        cmocka_unit_test(test_an_answer_begins_anew),
+        cmocka_unit_test(test_a_stop_of_our_own_is_no_silence),
+        cmocka_unit_test(test_what_answers_a_question),
         cmocka_unit_test(test_the_wait_doubles_up_to_the_cap),
         cmocka_unit_test(test_a_healthy_while_starts_from_the_beginning),
         cmocka_unit_test(test_an_orderly_end_is_no_crash),

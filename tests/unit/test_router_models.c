@@ -357,6 +357,8 @@ static void test_the_context_that_is_shown(void **state)
     struct status_board *board = calloc(1, sizeof *board);
     struct served_models *models = calloc(1, sizeof *models);
     assert_true(workers && list && board && models);
+    const struct membership_config members = {.limit = 1, .ttl_us = 1};
+    assert_int_equal(membership_create(&members, &workers->membership), STATUS_OK);
     models->items[0].limits.context = 2048;
     status_board_init(board);
     workers_show(workers, board);
@@ -375,6 +377,7 @@ static void test_the_context_that_is_shown(void **state)
     list[0].info.context = 1500;
     workers_show(workers, board);
     assert_int_equal(status_board_context(board, models, 0), 1500);
+    membership_destroy(workers->membership);
     status_board_deinit(board);
     free(models);
     free(board);

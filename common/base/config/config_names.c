@@ -78,6 +78,7 @@ static const char *const known[] = {
     "BATON_LAST",
     "BATON_LEASE",
     "BATON_LISTEN",
+    "BATON_LIVENESS_TIMEOUT",
     "BATON_LOCAL_PREFILL_WAIT",
     "BATON_LOGITS_HASH",
     "BATON_LOGPROBS",

@@ -24,7 +24,9 @@ struct membership {
     uint64_t version;
     size_t count;
     struct entry *entries;
-    struct shared_snapshot *newest; /* NULL: to be built */
+    size_t missing_count;
+    struct missing_member missing[MEMBERSHIP_MAX_MISSING]; /* the oldest first */
+    struct shared_snapshot *newest;                        /* NULL: to be built */
 };
 
 enum status membership_create(const struct membership_config *config, struct membership **out)
@@ -94,6 +96,38 @@ static void membership_remove(struct membership *membership, struct entry *entry
     membership_touch(membership);
 }
 
+/* The worker of this name is back, or has left, or another of its lives is missing. */
+static void missing_drop(struct membership *membership, const char *name)
+{
+    for (size_t i = 0; i < membership->missing_count; i++) {
+        struct missing_member *one = &membership->missing[i];
+        if (strcmp(one->info.name, name))
+            continue;
+        membership->missing_count--;
+        memmove(one, one + 1, (membership->missing_count - i) * sizeof *one);
+        return;
+    }
+}
+
+static void missing_note(struct membership *membership, const struct entry *entry)
+{
+    missing_drop(membership, entry->member.info.name);
+    if (membership->missing_count == MEMBERSHIP_MAX_MISSING)
+        missing_drop(membership, membership->missing[0].info.name);
+    membership->missing[membership->missing_count++] =
+        (struct missing_member){.info = entry->member.info, .heard_us = entry->heard_us};
+}
+
+size_t membership_missing(struct membership *membership,
+                          struct missing_member missing[MEMBERSHIP_MAX_MISSING])
+{
+    pthread_mutex_lock(&membership->mutex);
+    size_t count = membership->missing_count;
+    memcpy(missing, membership->missing, count * sizeof *missing);
+    pthread_mutex_unlock(&membership->mutex);
+    return count;
+}
+
 /* Under the lock. *changed: the set is another one now. */
 static enum status join_locked(struct membership *membership, const struct worker_info *info,
                                uint64_t now_us, bool *changed, struct error *err)
@@ -114,6 +148,7 @@ static enum status join_locked(struct membership *membership, const struct worke
     if (!entry)
         entry = &membership->entries[membership->count++];
     *entry = (struct entry){.member = {.info = *info}, .heard_us = now_us};
+    missing_drop(membership, info->name);
     membership_touch(membership);
     *changed = true;
     return STATUS_OK;
@@ -136,6 +171,8 @@ void membership_leave(struct membership *membership, const char *name, uint64_t 
     bool changed = entry && entry->member.info.incarnation == incarnation;
     if (changed)
         membership_remove(membership, entry);
+    else if (!entry)
+        missing_drop(membership, name);
     membership_unlock(membership, changed);
 }
 
@@ -175,6 +212,7 @@ uint64_t membership_lapse(struct membership *membership, uint64_t now_us)
             log_warn_lifecycle(
                 "membership", "worker=%s incarnation=%016llx msg=\"not heard of: removed\"",
                 entry->member.info.name, (unsigned long long)entry->member.info.incarnation);
+            missing_note(membership, entry);
             membership_remove(membership, entry);
             changed = true;
             continue;

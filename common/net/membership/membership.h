@@ -55,6 +55,16 @@ bool membership_held(struct membership *membership, const char *name, uint64_t i
 /* Removes lapsed workers. Returns the time of the next call; UINT64_MAX: nothing can lapse. */
 uint64_t membership_lapse(struct membership *membership, uint64_t now_us);
 
+/* A worker that lapsed, and hasn't come back: it didn't leave. */
+#define MEMBERSHIP_MAX_MISSING 64 /* the newest */
+struct missing_member {
+    struct worker_info info;
+    uint64_t heard_us; /* when it was last heard of */
+};
+/* Copies all of them, and returns how many. */
+size_t membership_missing(struct membership *membership,
+                          struct missing_member missing[MEMBERSHIP_MAX_MISSING]);
+
 /* Returns the newest snapshot. membership_snapshot_unref gives it back. */
 const struct membership_snapshot *membership_snapshot(struct membership *membership);
 void membership_snapshot_unref(const struct membership_snapshot *snapshot);

@@ -301,6 +301,8 @@ static enum status start_http_clients(struct router *router, struct error *err)
                                       .max_unsent_bytes = config->client_buffer_bytes,
                                       .max_all_unsent_bytes = config->client_buffers_bytes,
                                       .stall_us = config->client_linger_us};
+    snprintf(router->openai.status_page, sizeof router->openai.status_page, "%s://%s/",
+             router->metrics_tls ? "https" : "http", router_metrics_address(router));
     http.routes = openai_routes(router->access != NULL, &http.route_count);
     TRY(http_server_start(&http, &router->http_clients, err));
     router_metrics_watch_door(&router->metrics, router->http_clients);
@@ -366,9 +368,9 @@ static enum status start_threads(struct router *router, struct error *err)
         goto fail_runtime;
     status = start_grpc(router, err);
     if (status == STATUS_OK)
-        status = start_http_clients(router, err);
-    if (status == STATUS_OK)
         status = start_figures(router, err);
+    if (status == STATUS_OK)
+        status = start_http_clients(router, err);
     if (status == STATUS_OK)
         return STATUS_OK;
 

@@ -3,6 +3,7 @@
 #include "common/base/clock.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,6 +22,23 @@ static const char *const level_names[] = {"debug", "info", "warn", "error"};
 static int log_fd = STDERR_FILENO;
 static bool log_is_socket;
 static atomic_uint_fast64_t lost_lines, untold_lines; /* untold: not yet logged */
+/* Held for a write. Writers of one file wait for each other in the kernel anyway. */
+static pthread_mutex_t write_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool torn; /* our last bytes, or those that log_init has found, end no line */
+
+/* A former process may have left its last line without an end. */
+static bool ends_amid_line(const struct stat *status)
+{
+    char last = '\n';
+    int fd = S_ISREG(status->st_mode) && status->st_size > 0
+                 ? open("/proc/self/fd/2", O_RDONLY | O_CLOEXEC | O_NOCTTY)
+                 : -1;
+    if (fd >= 0 && pread(fd, &last, 1, status->st_size - 1) != 1)
+        last = '\n';
+    if (fd >= 0)
+        close(fd);
+    return last != '\n';
+}
 
 void log_init(const char *process, enum log_level level)
 {
@@ -32,6 +50,7 @@ void log_init(const char *process, enum log_level level)
     struct stat status;
     bool known = fstat(STDERR_FILENO, &status) == 0;
     log_is_socket = known && S_ISSOCK(status.st_mode);
+    torn = known && ends_amid_line(&status);
     if (known && (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) {
         /* A description of its own may be made non-blocking: the inherited one is shared with the
          * process that started this one. */
@@ -60,12 +79,21 @@ uint64_t log_lost_lines(void)
     return atomic_load(&lost_lines);
 }
 
-/* Writes a line whole or not at all. A terminal may take a part of it: then the line has begun, and
- * counts as lost. */
-static bool put(const char *line, size_t length)
+/* Writes a line, which has a free byte before it, by one call. A full disk or a terminal may take a
+ * part of it: the line counts as lost, and the next one ends it first. */
+static bool put(char *line, size_t length)
 {
-    ssize_t written = log_is_socket ? send(log_fd, line, length, MSG_DONTWAIT | MSG_NOSIGNAL)
-                                    : write(log_fd, line, length);
+    pthread_mutex_lock(&write_lock);
+    size_t ends = torn;
+    char *from = line - ends;
+    length += ends;
+    if (ends)
+        *from = '\n';
+    ssize_t written = log_is_socket ? send(log_fd, from, length, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                    : write(log_fd, from, length);
+    if (written > 0)
+        torn = from[written - 1] != '\n';
+    pthread_mutex_unlock(&write_lock);
     return written == (ssize_t)length;
 }
 
@@ -86,16 +114,17 @@ static void tell_lost(void)
     uint64_t count = atomic_exchange(&untold_lines, 0);
     if (!count)
         return;
-    char line[256];
-    size_t used = stamp(line, sizeof line, LOG_WARN, "log");
-    used += (size_t)snprintf(line + used, sizeof line - used,
-                             "lost=%llu msg=\"lines could not be written\"\n",
-                             (unsigned long long)count);
+    char room[256], *line = room + 1;
+    size_t size = sizeof room - 1, used = stamp(line, size, LOG_WARN, "log");
+    used +=
+        (size_t)snprintf(line + used, size - used, "lost=%llu msg=\"lines could not be written\"\n",
+                         (unsigned long long)count);
     if (!put(line, used))
         atomic_fetch_add(&untold_lines, count);
 }
 
-/* Writes the first `used` bytes of `line`, a buffer of LOG_MAX_LINE_BYTES, as a line. */
+/* Writes the first `used` bytes of `line`, a buffer of LOG_MAX_LINE_BYTES behind one more byte, as
+ * a line. */
 static void put_counted(char *line, size_t used)
 {
     if (used > LOG_MAX_LINE_BYTES - 1)
@@ -112,22 +141,22 @@ __attribute__((format(printf, 4, 0))) static void write_line(enum log_level leve
                                                              const char *module, uint64_t left_out,
                                                              const char *format, va_list args)
 {
-    char line[LOG_MAX_LINE_BYTES];
-    size_t used = stamp(line, sizeof line, level, module);
+    char room[1 + LOG_MAX_LINE_BYTES], *line = room + 1;
+    size_t used = stamp(line, LOG_MAX_LINE_BYTES, level, module);
     if (left_out)
-        used += (size_t)snprintf(line + used, sizeof line - used, "left_out=%llu ",
+        used += (size_t)snprintf(line + used, LOG_MAX_LINE_BYTES - used, "left_out=%llu ",
                                  (unsigned long long)left_out);
-    int body = vsnprintf(line + used, sizeof line - used, format, args);
+    int body = vsnprintf(line + used, LOG_MAX_LINE_BYTES - used, format, args);
     used += body > 0 ? (size_t)body : 0;
     put_counted(line, used);
 }
 
 void log_repeat(const char *format, ...)
 {
-    char line[LOG_MAX_LINE_BYTES];
+    char room[1 + LOG_MAX_LINE_BYTES], *line = room + 1;
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(line, sizeof line, format, args);
+    int length = vsnprintf(line, LOG_MAX_LINE_BYTES, format, args);
     va_end(args);
     put_counted(line, length > 0 ? (size_t)length : 0);
 }

@@ -9,7 +9,8 @@
  * into a line.
  *
  * Logging never waits and never fails. A line that can't be written at once (full disk, full pipe)
- * is lost and counted. The next written line is preceded by one with the number of lost lines.
+ * is lost and counted. The next written line is preceded by one with the number of lost lines, and
+ * by a newline if a full disk took a part of the lost one: every line starts where a line starts.
  *
  * log_*_limited is for events that another machine can cause as often as it likes: a refused
  * connection, a hello, a bad message. One place writes at most LOG_LIMIT_LINES of one level in

@@ -101,7 +101,7 @@ def test_by_http(served):
              ("", "unsupported_parameter", door.ask("/v1/load_lora_adapter", {}, {"x-request-id": "x" * 129}))]
     for _, status, reply in asked:
         assert (reply.status == 200) == (status == "ok") and (status == "ok" or reply.error[1] == status), (status, reply.body)
-    for path in ("/health", "/ready", "/live", "/version", "/metrics"):  # probes have none
+    for path in ("/", "/health", "/ready", "/live", "/version", "/metrics"):  # probes have none
         assert door.ask(path).status == 200
     lines = logged(log, len(asked))
     assert [(line.get("method", ""), line["status"], line["req"]) for line in lines] == [(method, status, reply.headers["x-request-id"]) for method, status, reply in asked]

@@ -46,8 +46,9 @@ def test_what_needs_a_key(doors):
             assert reply.error == (401, "invalid_api_key", None) and reply.json["error"]["type"] == "authentication_error", path
             assert reply.headers["www-authenticate"] == "Bearer" and reply.headers["x-should-retry"] == "false" and reply.headers["x-request-id"] == "mine"
         assert ours.ask(path, posts.get(path)).status == 200, path
-    for path in ("/health", "/ready", "/live", "/version"):
+    for path in ("/", "/health", "/ready", "/live", "/version"):
         assert nobody.ask(path).status == 200, path
+    assert b"/v1/models" in nobody.ask("/").body and ours.cluster.http.encode() not in nobody.ask("/").body
     assert ours.ask("/metrics").error == (404, "not_found", None) == nobody.ask("/metrics").error  # series of all callers, for operators
     for bad in ({"authorization": ours.key}, {"authorization": "Basic " + ours.key}, {"authorization": "Bearer " + ours.key[:-1]}, {"authorization": "Bearer " + "x" * 4000}):
         assert nobody.ask("/v1/models", headers=bad).status == 401, bad

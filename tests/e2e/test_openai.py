@@ -164,6 +164,8 @@ def around(door):
     assert door.chat("Speak.", max_tokens=1).json["usage"]["prompt_tokens"] == counted
     for path in ("/health", "/ready", "/live", "/metrics", "/version", "/v1/models", f"/v1/models/{MODEL}"):
         assert door.ask(path).status == 200, path
+    root = door.ask("/")
+    assert root.status == 200 and b"/v1/models" in root.body and re.search(rb"Status page: http://127\.0\.0\.1:\d+/\n", root.body), root.body
     assert b"baton_router_requests_total" in door.ask("/metrics").body and door.ask("/version").json["version"]
     for meant in ("/chat/completions", "/v1/v1/chat/completions", "/v1/chat/completion", "/v1/chat/completions/"):
         assert "did you mean '/v1/chat/completions'?" in door.ask(meant, {}).json["error"]["message"]

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import urllib.request
 
 import front
 import grpc
+import pytest
 from client import pb, pb_grpc, request
 from harness import BATON, GOLDEN, SHAKESPEARE, TOP, ended_trace, failpoint, get, trace_of, wait_until
 from keys import Keyed, new_key
@@ -253,6 +255,37 @@ def test_the_status_page_is_one_file(start_cluster):
     assert page.count(f'nonce="{nonce}"') == 2 and "@NONCE@" not in page
     assert not re.findall(r"""(?:src|href)=["'](?!data:)""", page) and "innerHTML" not in page and not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", page)
     assert re.findall(r"nonce-(\w+)", get(cluster, "/")[0]["Content-Security-Policy"])[0] != nonce
+
+
+def trace(name, arrived, lasts, **more):
+    """A request that is all decode: from its arrival, in seconds, for so many seconds."""
+    return {"id": name, "arrived_unix_ms": 1e12 + 1000 * arrived, "age_ms": 1000 * lasts, "ended_ms": 1000 * lasts, "dispatched_ms": 0, "status": "ok", "prompt_tokens": 1, "tokens": 2,
+            "max_tokens": 2, "model": "m", "first_token_ms": 0, "last_token_ms": 1000 * lasts, "attempts": [{"number": 1, "first_token_ms": 0, "ended_ms": 1000 * lasts}], **more}
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="there is no node; tests/views/run checks the page in a browser")
+def test_the_status_page_follows_the_newest():
+    """The newest request is on top and the axis ends with it; one of an hour ago, and one that runs for an hour, squeeze no other; ids link to traces; workers that are missing are counted."""
+    worker = {"model": "m", "role": "decode", "address": "127.0.0.1:1", "queue": 0, "running": 0, "blocks": 10, "blocks_free": 10, "blocks_cached": 0, "prompt_tokens": 0, "tokens": 0}
+    status = {"queue": 0, "running": 0, "workers": [{"name": "decode-0", "state": "up", **worker}], "missing": [{"name": "decode-1", "role": "decode", "address": "127.0.0.1:2", "model": "m", "silent_ms": 12000}]}
+    traces = [trace("an hour ago", 0, 1), trace("runs", 1, 3599, status="running", ended_ms=None), trace("old", 3598, 1), trace("a/b c", 3599, 0.5, choice=2), trace("new", 3599.5, 0.5)]
+    del traces[1]["ended_ms"]
+    answers = {"/status": status, "/traces": {"traces": traces}}
+    drawn = subprocess.run(["node", TOP / "tests/e2e/status_page.js", TOP / "router/ops/status_page.html"], input=json.dumps(answers), text=True, capture_output=True, timeout=60)
+    assert drawn.returncode == 0 and not drawn.stderr, drawn.stderr
+    drawn = json.loads(drawn.stdout)
+    assert drawn["state"] == "live" and "1 of 2 workers up" in drawn["tiles"][0], drawn
+    assert [(row[0], row[2]) for row in drawn["workers"]] == [("decode-0", "up"), ("decode-1", "missing")]
+    rows = drawn["rows"]
+    assert [row["id"] for row in rows] == ["new", "a/b c #2", "old", "runs", "an hour ago"]
+    assert [row["trace"] for row in rows] == ["/trace/new", "/trace/a%2Fb%20c?choice=2", "/trace/old", "/trace/runs", "/trace/an%20hour%20ago"]
+    bars = {row["id"]: [(x, x + width) for kind, x, width in row["bars"] if kind == "decode"] for row in rows}
+    left, right = bars["old"][0][0], bars["new"][0][1]
+    assert (left, right) == (170, 928), "two seconds are the whole axis"
+    assert bars["new"][0][1] - bars["new"][0][0] == pytest.approx((right - left) / 4)
+    assert bars["runs"] == [(left, right)], "clipped at both ends"
+    assert bars["an hour ago"] == [] and "\u2039 3597.0 s before" in rows[4]["words"]
+    assert drawn["ticks"][-1] == "newest" and len(drawn["ticks"]) > 3
 
 
 # ------------------------------------------------------------------------------------------------------------------- chat

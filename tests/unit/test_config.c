@@ -222,6 +222,37 @@ static void test_a_text_that_repeats(void **state)
     str_deinit(&help);
 }
 
+/* The last of two would hide that one of them was meant for something else. */
+static void test_a_flag_that_is_given_twice(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments[5], *mistake;
+    } cases[] = {
+        {{"--threads", "3", "--threads=4"}, "--threads is given more than once"},
+        {{"--threads=3", "--threads=3"}, "--threads is given more than once"},
+        {{"--spin", "--no-spin"}, "--spin is given more than once"},
+        {{"--spin", "--spin"}, "--spin is given more than once"},
+        {{"--lane=shm", "--pool=1KiB", "--lane", "tcp"}, "--lane is given more than once"},
+        {{"--config", file_path, "--config=a"}, "--config is given more than once"},
+        {{"--stop", "a", "--stop=a"}, NULL},
+        {{"--spin", "--no-pin"}, NULL},
+    };
+    setenv("BATON_THREADS", "5", 1); /* another source gives way, as ever */
+    (void)write_file("threads: 6\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct loaded got = load(&program, cases[i].arguments);
+        assert_int_equal(got.status, cases[i].mistake ? STATUS_INVALID : STATUS_OK);
+        if (cases[i].mistake && !strstr(got.mistakes.data, cases[i].mistake))
+            fail_msg("no '%s' in: %s", cases[i].mistake, got.mistakes.data);
+        str_deinit(&got.mistakes);
+    }
+    unsetenv("BATON_THREADS");
+    struct loaded got = LOAD("--stop", "a", "--stop", "b");
+    assert_int_equal(got.settings.stops.count, 2);
+    str_deinit(&got.mistakes);
+}
+
 static void test_flag_beats_environment_beats_file_beats_default(void **state)
 {
     (void)state;
@@ -520,6 +551,7 @@ int main(void)
         cmocka_unit_test(test_flags_in_every_form),
         cmocka_unit_test(test_what_settings_get_wrong_together),
         cmocka_unit_test(test_a_text_that_repeats),
+        cmocka_unit_test(test_a_flag_that_is_given_twice),
         cmocka_unit_test(test_flag_beats_environment_beats_file_beats_default),
         cmocka_unit_test(test_all_mistakes_are_told_at_once),
         cmocka_unit_test(test_single_mistakes),

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -166,6 +167,53 @@ static void test_a_file_is_shared(void **state)
 
 /* Lines that a peer can cause as often as it likes are limited: so many at a time, and the next
  * line counts the missing ones. */
+/* A disk that is full amid a line: that line is lost and counted, and each later one starts where a
+ * line starts, also one of the process's next life. */
+static void test_a_full_disk_tears_one_line(void **state)
+{
+    (void)state;
+    enum { FIRST_BYTES = 40 };
+    char path[] = "/tmp/test_log.XXXXXX", text[4096];
+    int fd = mkostemp(path, O_APPEND);
+    assert_true(fd >= 0);
+    struct rlimit whole, cut;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
+    cut = (struct rlimit){FIRST_BYTES, whole.rlim_max};
+    uint64_t before = log_lost_lines();
+    become(fd);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &cut), 0);
+    log_info("test", "msg=\"torn\"");
+    log_info("test", "msg=\"no byte of it\"");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &whole), 0);
+    log_info("test", "msg=\"whole\"");
+    assert_int_equal(log_lost_lines() - before, 2);
+    cut.rlim_cur = (rlim_t)lseek(fd, 0, SEEK_END) + FIRST_BYTES;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &cut), 0);
+    log_info("test", "msg=\"torn again\"");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &whole), 0);
+    log_init("test", LOG_INFO); /* as after a restart */
+    log_info("test", "msg=\"the next life\"");
+    restore();
+    assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+    read_all(fd, text, sizeof text);
+    static const char *const parts[] = {NULL, " lost=2 ", " msg=\"whole\"",
+                                        NULL, " lost=1 ", " msg=\"the next life\""};
+    char *save = NULL, *line = strtok_r(text, "\n", &save);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        assert_non_null(line);
+        assert_memory_equal(line, "ts=", 3);
+        if (!parts[i])
+            assert_int_equal(strlen(line), FIRST_BYTES);
+        else if (!strstr(line, parts[i]))
+            fail_msg("%s", line);
+        line = strtok_r(NULL, "\n", &save);
+    }
+    assert_null(line);
+    close(fd);
+    unlink(path);
+}
+
 static void test_a_place_has_a_budget_of_lines(void **state)
 {
     (void)state;
@@ -317,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_nobody_can_ever_read),
         cmocka_unit_test(test_a_journal_that_nobody_reads),
         cmocka_unit_test(test_a_file_is_shared),
+        cmocka_unit_test(test_a_full_disk_tears_one_line),
         cmocka_unit_test(test_a_place_has_a_budget_of_lines),
         cmocka_unit_test(test_each_level_of_a_place_has_its_budget),
         cmocka_unit_test(test_all_of_a_cluster_that_starts_are_told),

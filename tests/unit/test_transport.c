@@ -407,7 +407,15 @@ static void test_without_shared_memory(void **state)
         .kind = KV_TRANSPORT_REMOTE, .lane = KV_LANE_SHM, .pool_bytes = POOL_BYTES, .max_reads = 4};
     struct kv_transport *transport;
     assert_int_equal(kv_transport_open(&config, &transport, &err), STATUS_LIMIT);
-    assert_non_null(strstr(err.text, "/dev/shm"));
+    char needed[96]; /* and a piece for the sign of life */
+    snprintf(needed, sizeof needed, "the KV pool needs %zu MiB of shared memory",
+             (size_t)(POOL_BYTES >> 20) + 1);
+    const char *const told[] = {needed,          "/dev/shm has ",       " MiB free",
+                                "kernel.shmmax", "docker --shm-size=",  "remount,size=",
+                                "--kv-tokens",   "take --transport tcp"};
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+        if (!strstr(err.text, told[i]))
+            fail_msg("no '%s' in: %s", told[i], err.text);
     struct fixture f = {.variant = &shm}; /* a peer with shared memory does not help */
     f.reader = open_transport(KV_TRANSPORT_REMOTE, KV_LANE_AUTO);
     unsetenv("BATON_FAILPOINTS");

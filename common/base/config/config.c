@@ -49,9 +49,13 @@ static void set_from(struct load *load, size_t index, const char *text, enum con
                      const char *where)
 {
     const struct config_setting *row = &load->program->settings[index];
-    bool again = row->repeats && source == CONFIG_FROM_FLAG &&
-                 load->result->sources[index] == CONFIG_FROM_FLAG;
+    bool twice = source == CONFIG_FROM_FLAG && load->result->sources[index] == CONFIG_FROM_FLAG;
+    bool again = row->repeats && twice;
     struct error why;
+    if (twice && !again && row->type != CONFIG_LIST) {
+        complain(load, "--%s is given more than once, and takes one value: leave one", row->name);
+        return;
+    }
     bool good = again ? config_value_add(row, load->settings, text, &why)
                       : config_value_set(row, load->settings, text, &why);
     const struct config_setting *judge = row->taker ? row->taker(row->name) : row;
@@ -218,6 +222,7 @@ static void apply_arguments(struct load *load, int argc, char **argv)
 static const char *look_ahead(struct load *load, int argc, char **argv)
 {
     const char *path = getenv("BATON_CONFIG");
+    bool given = false;
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
         const char *argument = argv[i];
         load->result->help |= !strcmp(argument, "--help") || !strcmp(argument, "-h");
@@ -227,6 +232,9 @@ static const char *look_ahead(struct load *load, int argc, char **argv)
             path = equals ? equals + 1 : argv[i + 1];
             if (!path)
                 complain(load, "--config needs a value");
+            else if (given)
+                complain(load, "--config is given more than once, and takes one value: leave one");
+            given = true;
         }
     }
     return path;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <ucp/api/ucp.h>
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
@@ -20,6 +21,8 @@
 
 #define MESSAGE_BYTES      512
 #define MAX_PROGRESS_TURNS 32
+#define MIB                ((uint64_t)1 << 20)
+#define NO_LIMIT_MIB       ((uint64_t)1 << 32) /* kernel.shmmax is so large where none is set */
 /* Turns for the forced close of an endpoint that never sent: local work, a handful. */
 #define MAX_CLOSE_TURNS 10000
 
@@ -173,6 +176,43 @@ static enum status context_create(struct ucx_pool *pool, struct error *err)
                                      ucs_status_string(got));
 }
 
+/* Returns the number in a file of /proc; UINT64_MAX: not known. */
+static uint64_t kernel_limit(const char *path)
+{
+    char text[64] = "";
+    FILE *stream = fopen(path, "re");
+    bool read = stream && fgets(text, sizeof text, stream);
+    if (stream)
+        fclose(stream);
+    return read ? strtoull(text, NULL, 10) : UINT64_MAX;
+}
+
+/* Fills the sentence about shared memory that isn't there: the need, what there is, the
+ * remedies. */
+static enum status tell_shortage(size_t needed_bytes, enum status status, const char *why,
+                                 struct error *err)
+{
+    struct statvfs shm;
+    char room[96] = "there is no /dev/shm", segment[64] = "has no limit";
+    uint64_t needed = (needed_bytes + MIB - 1) / MIB, used = 0;
+    if (!statvfs("/dev/shm", &shm)) {
+        uint64_t free = (uint64_t)shm.f_bavail * shm.f_frsize / MIB;
+        uint64_t all = (uint64_t)shm.f_blocks * shm.f_frsize / MIB;
+        used = all - free;
+        snprintf(room, sizeof room, "/dev/shm has %" PRIu64 " of %" PRIu64 " MiB free", free, all);
+    }
+    uint64_t most = kernel_limit("/proc/sys/kernel/shmmax") / MIB;
+    if (most < NO_LIMIT_MIB)
+        snprintf(segment, sizeof segment, "is %" PRIu64 " MiB", most);
+    return error_set(err, status,
+                     "the KV pool needs %" PRIu64
+                     " MiB of shared memory, and the system gives none "
+                     "of that size (%s): %s, kernel.shmmax %s. Raise either (docker "
+                     "--shm-size=%" PRIu64 "m; mount -o remount,size=%" PRIu64
+                     "m /dev/shm), shrink the pool (--kv-tokens), or take --transport tcp",
+                     needed, why, room, segment, used + needed + 1, used + needed + 1);
+}
+
 static enum status memory_create(struct ucx_pool *pool, size_t bytes, struct error *err)
 {
     uint64_t shared_bytes = kv_life_offset(bytes) + KV_LIFE_BYTES;
@@ -181,15 +221,13 @@ static enum status memory_create(struct ucx_pool *pool, size_t bytes, struct err
         .length = shared_bytes,
         .flags = UCP_MEM_MAP_ALLOCATE,
     };
+    ucs_log_push_handler(drop_message); /* our sentence says it all */
     ucs_status_t got = FAILPOINT_FAILS("transport.shared_memory")
                            ? UCS_ERR_NO_MEMORY
                            : ucp_mem_map(pool->context, &params, &pool->memory);
+    ucs_log_pop_handler();
     if (got != UCS_OK)
-        return error_set(
-            err, status_of(got),
-            "a KV pool of %zu bytes can't be allocated in shared memory: %s (how large "
-            "are /dev/shm and kernel.shmmax?)",
-            bytes, ucs_status_string(got));
+        return tell_shortage(shared_bytes, status_of(got), ucs_status_string(got), err);
     ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH};
     got = ucp_mem_query(pool->memory, &attr);
     if (got != UCS_OK || attr.length < shared_bytes)
@@ -201,8 +239,7 @@ static enum status memory_create(struct ucx_pool *pool, size_t bytes, struct err
     /* Allocates the pages now, and not one by one while requests wait for them. EINVAL: a kernel
      * before 5.14. */
     if (madvise(attr.address, attr.length, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
-        return error_set(err, STATUS_LIMIT, "there is no memory for a KV pool of %zu bytes: %s",
-                         bytes, strerror(errno));
+        return tell_shortage(shared_bytes, STATUS_LIMIT, strerror(errno), err);
     return STATUS_OK;
 }
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Probes have no key. */
-static const char *const open_paths[] = {"/health", "/ready", "/live", "/version"};
+static const char *const open_paths[] = {"/", "/health", "/ready", "/live", "/version"};
 /* Requests that count as running until their end. */
 static const char *const running_paths[] = {"/v1/completions", "/v1/chat/completions"};
 

@@ -8,6 +8,7 @@
 #include "router/doors/openai/openai_tokens.h"
 #include "router/ops/router_metrics.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +103,24 @@ static void handle_lora(void *context, struct http_exchange *exchange)
 
 /* --------------------------------------------------------------------------- probes and figures */
 
+/* Answers a browser that opens the address. If clients need keys, strangers get no address of
+ * another listener. */
+static void handle_root(void *context, struct http_exchange *exchange)
+{
+    struct openai_api *api = context;
+    char text[512];
+    snprintf(text, sizeof text,
+             "Baton %s: an OpenAI-compatible API.\n\n"
+             "  GET  /v1/models            the models\n"
+             "  POST /v1/chat/completions  a chat\n"
+             "  POST /v1/completions       a completion\n"
+             "  GET  /health               whether it takes requests\n\n"
+             "Status page: %s\n",
+             BATON_VERSION,
+             api->access ? "at metrics-listen, for this server's operators" : api->status_page);
+    http_exchange_reply_text(exchange, 200, text);
+}
+
 static void handle_live(void *context, struct http_exchange *exchange)
 {
     (void)context;
@@ -139,6 +158,7 @@ static void handle_version(void *context, struct http_exchange *exchange)
 const struct http_route *openai_routes(bool keyed, size_t *count)
 {
     static const struct http_route routes[] = {
+        {"/", HTTP_GET, handle_root},
         {"/v1/chat/completions", HTTP_POST, handle_chat},
         {"/v1/completions", HTTP_POST, handle_completions},
         {"/v1/models", HTTP_GET, handle_models},

@@ -24,6 +24,8 @@ struct openai_api {
     size_t max_body_bytes;   /* per request */
     size_t max_answer_bytes; /* per JSON object */
     uint64_t created_s;      /* Unix time when this router began to serve */
+    /* URL of the status page, for browsers that open this door. */
+    char status_page[96];
 };
 
 /* Routes for http_server_config; its context is the api. `keyed` (clients need keys) leaves out

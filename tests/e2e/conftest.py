@@ -63,7 +63,7 @@ def clusters_of_file():
 
 @pytest.fixture
 def shared_cluster(request, tmp_path_factory, clusters_of_file):
-    """A running cluster with these options: tests of this file that ask for equal ones share it. A start costs 1.4 s of CPU. Not for tests
+    """A running cluster with these options: tests of this file that ask for equal ones share it. A start costs 0.7 s of CPU. Not for tests
     that break a process, count what a cluster did, or need an idle one."""
 
     def shared(**options):

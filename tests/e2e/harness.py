@@ -86,6 +86,8 @@ class Cluster:
         self.failpoint_log = folder / "failpoints"
         self.ready_file = folder / "ready.json"
         self.environment = dict(os.environ, XDG_RUNTIME_DIR=str(folder), BATON_FAILPOINT_LOG=str(self.failpoint_log))
+        # A worker touches its whole pool at its start: the default's 16384 tokens take half of a start's CPU time.
+        self.environment.setdefault("BATON_KV_TOKENS", "4096")
         for name, value in (settings or {}).items():
             self.environment["BATON_" + name.upper().replace("-", "_")] = str(value)
         # Not pinned: other tests run on this machine at the same time.

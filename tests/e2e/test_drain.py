@@ -11,7 +11,7 @@ import grpc
 import pytest
 from client import pb, reason_of
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from harness import GOLDEN, alive, failpoint, wait_until
+from harness import GOLDEN, LONG, alive, failpoint, wait_until
 
 PROMPT = [20 + i for i in range(200)]
 ASKED = dict(temperature=1, seed=9, max_tokens=24, ignore_eos=True, logits_hash=True)
@@ -102,8 +102,8 @@ def test_a_second_signal_during_a_prefill(start_cluster, connect):
 
 
 def test_idle_workers_end_as_soon_as_they_are_told(start_cluster):
-    """Twenty in a row: what keeps one there is that the router is to hear that it leaves, once, and not the same again and again."""
-    cluster = start_cluster(prefill=2, decode=18, settings={"kv-tokens": 512, "threads": 1, "failpoints": "worker.tells_draining=log@*"})
+    """Several in a row: what keeps one there is that the router is to hear that it leaves, once, and not the same again and again."""
+    cluster = start_cluster(prefill=2, decode=18 if LONG else 6, settings={"kv-tokens": 512, "threads": 1, "failpoints": "worker.tells_draining=log@*"})
     cluster.expected_exit = 1
 
     def told(name, what):

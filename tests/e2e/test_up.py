@@ -228,7 +228,7 @@ def test_settings_from_a_file_in_the_environment_are_of_up_alone(start_cluster, 
 
 def test_ctrl_c_cancels_a_generate(start_cluster):
     cluster = start_cluster()
-    asking = subprocess.Popen([BATON, "generate", "--max-tokens", "200", "--ignore-eos", PROMPT], env=cluster.environment,
+    asking = subprocess.Popen([BATON, "generate", "--max-tokens", "1900", "--ignore-eos", PROMPT], env=cluster.environment,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     asking.stdout.read(1)
     asking.send_signal(signal.SIGINT)

@@ -404,7 +404,7 @@ def test_a_share_that_others_disturb_is_told_as_such(model):
     cpu = min(os.sched_getaffinity(0))
     spins = subprocess.Popen(["sh", "-c", "while :; do :; done"], preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
     try:
-        done = subprocess.run([BUILD / "bin/baton", "bench", "schedule", "--steps", "200", "--rounds", "3", "--model", model, "--random-weights"],
+        done = subprocess.run([BUILD / "bin/baton", "bench", "schedule", "--steps", "60", "--rounds", "1", "--model", model, "--random-weights"],
                               text=True, capture_output=True, timeout=300, preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
     finally:
         spins.kill()

@@ -47,6 +47,59 @@ static void test_ignore_merges(void **state)
     tokenizer_close(t);
 }
 
+/* The bound holds for texts of the longest tokens, and isn't there where parts may vanish. */
+static void test_texts_that_surely_have_too_many_tokens(void **state)
+{
+    (void)state;
+#define LONGEST ",\"abcd\":256,\"abcdefgh\":257" /* 8 bytes */
+#define SPLIT_OFF(behavior)                                                                        \
+    "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"String\":\"x\"}" \
+    ","                                                                                            \
+    "\"behavior\":\"" behavior "\",\"invert\":false},{\"type\":\"ByteLevel\","                     \
+    "\"add_prefix_space\":false}]}"
+    static const struct {
+        struct tokenizer_file file;
+        size_t most; /* bytes of a token; 0: no bound */
+    } cases[] = {
+        {{.vocab = LONGEST}, 8},
+        {{.vocab = ""}, 4}, /* a character without a token is at most one */
+        {{.vocab = LONGEST, .normalizer = "{\"type\":\"NFC\"}"}, 32},
+        {{.vocab = LONGEST, .normalizer = "{\"type\":\"Prepend\",\"prepend\":\"a\"}"}, 8},
+        {{.vocab = LONGEST,
+          .normalizer = "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"_\"}"},
+         8},
+        {{.vocab = LONGEST,
+          .normalizer = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"  \"},\"content\":\"_\"}"},
+         0},
+        {{.vocab = LONGEST,
+          .normalizer = "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"x+\"},\"content\":\"_\"}"},
+         0},
+        {{.vocab = LONGEST, .pre_tokenizer = SPLIT_OFF("Isolated")}, 8},
+        {{.vocab = LONGEST, .pre_tokenizer = SPLIT_OFF("Removed")}, 0},
+        {{.vocab = LONGEST, .added_tokens = "[{\"id\":300,\"content\":\"<longer than 8>\"}]"}, 15},
+        {{.vocab = LONGEST, .added_tokens = "[{\"id\":300,\"content\":\"<a>\",\"lstrip\":true}]"},
+         0},
+        {{.vocab = LONGEST, .added_tokens = "[{\"id\":300,\"content\":\"<a>\",\"rstrip\":true}]"},
+         0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tokenizer *t = opened(cases[i].file);
+        size_t most = cases[i].most;
+        if (tokenizer_surely_exceeds(t, 10 * (most ? most : 4096), 10) ||
+            tokenizer_surely_exceeds(t, 11 * most - (most > 0), 10) ||
+            tokenizer_surely_exceeds(t, 11 * most, 10) != (most > 0) ||
+            tokenizer_surely_exceeds(t, SIZE_MAX, 10) != (most > 0))
+            fail_msg("case %zu", i);
+        tokenizer_close(t);
+    }
+    /* A text of the longest token only. */
+    struct tokenizer *t = opened(
+        (struct tokenizer_file){.vocab = LONGEST, .model_settings = "\"ignore_merges\":true,"});
+    tokenizer_check(t, "abcdefgh", false, "257");
+    assert_false(tokenizer_surely_exceeds(t, 8, 1));
+    tokenizer_close(t);
+}
+
 static void test_added_tokens(void **state)
 {
     (void)state;
@@ -260,6 +313,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merges_go_by_rank_then_from_the_left),
         cmocka_unit_test(test_ignore_merges),
+        cmocka_unit_test(test_texts_that_surely_have_too_many_tokens),
         cmocka_unit_test(test_added_tokens),
         cmocka_unit_test(test_added_tokens_of_white_space),
         cmocka_unit_test(test_a_long_run_of_added_tokens),

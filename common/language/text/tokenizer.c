@@ -13,6 +13,9 @@
 
 #define FILE_LIMIT_DEPTH 32
 #define INITIAL_IDS      64
+/* Form C has at least a third of a text's bytes (Hangul: three letters of 3 bytes are one). */
+#define NFC_SHRINKS    4
+#define MAX_UTF8_BYTES 4
 
 /* --------------------------------------------------------------------------- the post-processor */
 
@@ -168,6 +171,7 @@ struct tokenizer {
     struct post_processor post_processor;
     struct decoder decoder;
     struct bpe_model model;
+    size_t most_bytes; /* parts of a text that one token can stand for; 0: no bound */
 };
 
 void token_ids_init(struct token_ids *ids, size_t limit_count)
@@ -226,6 +230,41 @@ static enum status in_member(enum status status, const char *key, struct error *
     return status == STATUS_OK ? status : error_prefix(err, status, "\"%s\"", key);
 }
 
+/* Returns whether each part of a word becomes a token, and at most one unknown character each. */
+static bool keeps_all(const struct bpe_alphabet *alphabet)
+{
+    bool complete = true;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        bool occurs = byte != 0xC0 && byte != 0xC1 && byte < 0xF5; /* in UTF-8 */
+        complete &= !occurs || alphabet->bytes[byte] != BPE_NONE;
+    }
+    return complete || (alphabet->unk != BPE_NONE && !alphabet->fuse_unk);
+}
+
+/* Returns the most bytes of a text that one token can stand for; 0: there is no bound. */
+static size_t most_bytes_of(const struct tokenizer *t)
+{
+    size_t most = t->model.vocabulary.longest, shrinks = 1;
+    bool bounded = keeps_all(&t->model.bpe.alphabet);
+    most = most > MAX_UTF8_BYTES ? most : MAX_UTF8_BYTES; /* an unknown character */
+    for (size_t i = 0; i < t->normalizer.step_count; i++) {
+        const struct normalizer_step *step = &t->normalizer.steps[i];
+        if (step->kind == NORMALIZER_NFC)
+            shrinks *= NFC_SHRINKS;
+        else if (step->kind == NORMALIZER_REPLACE)
+            bounded &= step->pattern.string && step->content_length >= step->pattern.string_length;
+    }
+    for (size_t i = 0; i < t->pre_tokenizer.stage_count; i++)
+        bounded &= t->pre_tokenizer.stages[i].kind != PRE_TOKENIZER_SPLIT ||
+                   t->pre_tokenizer.stages[i].behavior != SPLIT_REMOVED;
+    for (size_t i = 0; i < t->added.count; i++) {
+        const struct added_token *token = &t->added.tokens[i];
+        bounded &= !token->lstrip && !token->rstrip;
+        most = token->pattern_length > most ? token->pattern_length : most;
+    }
+    return bounded ? most * shrinks : 0;
+}
+
 /* Makes the members in this order. An error leaves the later ones zero, which every deinit
  * takes. */
 static enum status load(struct tokenizer *t, const struct json_value *root, struct error *err)
@@ -247,6 +286,7 @@ static enum status load(struct tokenizer *t, const struct json_value *root, stru
     for (size_t i = 0; i < t->added.count; i++)
         TRY(in_member(add_token(t, &t->added.tokens[i], err), "added_tokens", err));
     decoder_seal(&t->decoder);
+    t->most_bytes = most_bytes_of(t);
     const struct json_value *post = json_find(root, "post_processor");
     if (!post)
         return STATUS_OK;
@@ -471,6 +511,11 @@ enum status tokenizer_encode_parts(const struct tokenizer *tokenizer, const char
     bpe_scratch_deinit(&encoding.bpe);
     regex_scratch_destroy(encoding.regex);
     return status;
+}
+
+bool tokenizer_surely_exceeds(const struct tokenizer *tokenizer, size_t length, size_t count)
+{
+    return tokenizer->most_bytes && length / tokenizer->most_bytes > count;
 }
 
 uint32_t tokenizer_vocab_size(const struct tokenizer *tokenizer)

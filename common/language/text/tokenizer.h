@@ -68,6 +68,11 @@ enum status tokenizer_encode_parts(const struct tokenizer *tokenizer, const char
                                    size_t plain_count, bool add_special, struct token_ids *ids,
                                    struct error *err) WARN_UNUSED;
 
+/* Returns whether every text of `length` bytes has more than `count` tokens: it needs no reading.
+ * False: it may have fewer. Always false if the tokenizer may drop parts of a text, or may join
+ * unlimited parts in one token (white space beside an added token, unknown characters). */
+bool tokenizer_surely_exceeds(const struct tokenizer *tokenizer, size_t length, size_t count);
+
 /* Returns the largest id + 1. Some ids below may have no token. A model may have more rows
  * (padding). */
 uint32_t tokenizer_vocab_size(const struct tokenizer *tokenizer);

@@ -2,6 +2,7 @@
 
 #include "common/language/chat/chat_request.h"
 #include "common/language/chat/chat_template.h"
+#include "common/language/text/tokenizer.h"
 #include "router/doors/openai/openai_fields.h"
 #include "router/doors/openai/tool_shape.h"
 
@@ -287,12 +288,15 @@ static enum reason encode(const struct served_model *model, const struct chat_pr
                   prompt->length, (unsigned long long)model->limits.max_text_bytes);
         return REASON_TEXT_TOO_LONG;
     }
-    enum status status = chat_encode(model->tokenizer, prompt, ids, err);
-    if (status == STATUS_OK)
-        return request_check_ids(&model->limits, "tokenized text", ids->data, ids->count, err);
-    if (ids->count < ids->limit_count)
-        return REASON_MALFORMED;
-    error_set(err, status, "the conversation has more tokens than the model's context, which is %u",
+    if (!tokenizer_surely_exceeds(model->tokenizer, prompt->length, ids->limit_count)) {
+        enum status status = chat_encode(model->tokenizer, prompt, ids, err);
+        if (status == STATUS_OK)
+            return request_check_ids(&model->limits, "tokenized text", ids->data, ids->count, err);
+        if (ids->count < ids->limit_count)
+            return REASON_MALFORMED;
+    }
+    error_set(err, STATUS_LIMIT,
+              "the conversation has more tokens than the model's context, which is %u",
               model->limits.context);
     return REASON_CONTEXT_LENGTH_EXCEEDED;
 }

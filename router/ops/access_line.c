@@ -127,3 +127,15 @@ void access_line_brief(const struct access_line_brief *brief, uint64_t unix_us, 
     add_word(line, "status", brief->status);
     end_line(line);
 }
+
+void access_line_left_out(uint64_t count, uint64_t unix_us, struct str *line)
+{
+    add_stamp(line, unix_us);
+    add_word(line, "status", "left_out");
+    add_count(line, "lines", count);
+    str_addf(line,
+             " msg=\"%" PRIu64 " more lines left out, of callers without a known key that were "
+             "refused\"",
+             count);
+    end_line(line);
+}

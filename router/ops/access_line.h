@@ -24,7 +24,11 @@ struct access_line_brief {
     const char *status;                             /* "ok", or a reason */
     const char *method;                             /* "tokenize"; "": a request for an answer */
     const char *name, *model, *tenant, *key, *peer; /* NULL or "": not known, and left out */
+    /* No key is known of it, and it was refused. The log bounds such lines (access_log.h). */
+    bool stranger;
 };
 void access_line_brief(const struct access_line_brief *brief, uint64_t unix_us, struct str *line);
+/* The line that stands for `count` lines of strangers. */
+void access_line_left_out(uint64_t count, uint64_t unix_us, struct str *line);
 
 #endif

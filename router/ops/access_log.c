@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/base/ring.h"
 #include "common/base/str.h"
+#include "router/ops/quota.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,8 +19,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOD   "access_log"
-#define FLAGS (O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
+#define MOD           "access_log"
+#define TELL_EVERY_US 1000000u
+#define FLAGS         (O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
 
 /* The open end of the log. Used by one thread, except hurry_fd. */
 struct sink {
@@ -41,6 +43,10 @@ struct access_log {
     pthread_t thread;
     atomic_bool reopen;
     struct counter *lost;
+
+    pthread_mutex_t lock;   /* for the lines of strangers, below */
+    struct quota strangers; /* counts lines instead of requests */
+    uint64_t left_out, told_us;
 };
 
 /* --------------------------------------------------------------------------------- the open end */
@@ -191,9 +197,43 @@ static void post(struct access_log *log, const struct str *text)
     counter_add(log->lost, 1);
 }
 
+static bool let_stranger_in(struct access_log *log)
+{
+    static const struct quota_limits limits = {.requests_per_minute = ACCESS_LOG_STRANGERS};
+    uint64_t now_us = clock_now_us(), retry_us;
+    pthread_mutex_lock(&log->lock);
+    bool in = quota_begin(&log->strangers, &limits, now_us, &retry_us) == QUOTA_GRANTED;
+    if (in)
+        quota_end(&log->strangers, &limits, 0, 0, now_us); /* a line doesn't go on running */
+    log->left_out += !in;
+    pthread_mutex_unlock(&log->lock);
+    return in;
+}
+
+/* Says how many lines were left out, if any were, and it wasn't said just now. */
+static void tell_left_out(struct access_log *log, bool at_the_end)
+{
+    struct str text;
+    uint64_t now_us = clock_now_us(), count = 0;
+    pthread_mutex_lock(&log->lock);
+    if (at_the_end || now_us - log->told_us >= TELL_EVERY_US) {
+        count = log->left_out;
+        log->left_out = 0;
+        log->told_us = count ? now_us : log->told_us;
+    }
+    pthread_mutex_unlock(&log->lock);
+    if (!count)
+        return;
+    str_init(&text, ACCESS_LINE_MAX_BYTES);
+    access_line_left_out(count, clock_unix_us(), &text);
+    post(log, &text);
+    str_deinit(&text);
+}
+
 void access_log_ended(struct access_log *log, const struct request_trace *trace)
 {
     struct str text;
+    tell_left_out(log, false);
     str_init(&text, ACCESS_LINE_MAX_BYTES);
     access_line_ended(trace, clock_unix_us(), &text);
     post(log, &text);
@@ -203,8 +243,9 @@ void access_log_ended(struct access_log *log, const struct request_trace *trace)
 void access_log_brief(struct access_log *log, const struct access_line_brief *brief)
 {
     struct str text;
-    if (!log)
+    if (!log || (brief->stranger && !let_stranger_in(log)))
         return;
+    tell_left_out(log, false);
     str_init(&text, ACCESS_LINE_MAX_BYTES);
     access_line_brief(brief, clock_unix_us(), &text);
     post(log, &text);
@@ -222,6 +263,7 @@ static void destroy(struct access_log *log)
 {
     ring_destroy(log->ring);
     sink_close(&log->sink);
+    pthread_mutex_destroy(&log->lock);
     free(log);
 }
 
@@ -232,6 +274,7 @@ enum status access_log_open(const char *where, struct counter *lost, struct acce
     if (!log)
         return error_set(err, STATUS_LIMIT, "out of memory for the access log");
     log->lost = lost;
+    pthread_mutex_init(&log->lock, NULL);
     enum status status = sink_open(&log->sink, where, err);
     if (status != STATUS_OK) {
         free(log);
@@ -251,6 +294,7 @@ void access_log_close(struct access_log *log)
 {
     if (!log)
         return;
+    tell_left_out(log, true);
     struct line *end = calloc(1, sizeof *end);
     enum status status = end ? ring_push(log->ring, end) : STATUS_LIMIT;
     ASSERT(status == STATUS_OK); /* no thread logs any more, and there is twice the room */

@@ -1,6 +1,10 @@
 /* The access log: one line at each request's end, on standard error or in a file. The file may also
  * be a FIFO, and may be moved away (access_log_reopen).
  *
+ * Lines of strangers are bounded, so that a flood of calls without a key neither fills the disk nor
+ * hides other lines: a token bucket lets them in. The others are counted, and one line says how
+ * many they were, at most once a second and at the end.
+ *
  * Never waits: a thread writes the lines of a bounded queue. A line that finds the queue full, or
  * can't be written, is lost and counted. Lines are written whole: one that an error has cut is
  * ended before the next. Any thread may log. */
@@ -12,6 +16,7 @@
 #include "router/ops/access_line.h"
 
 #define ACCESS_LOG_MAX_LINES 8192     /* waiting to be written */
+#define ACCESS_LOG_STRANGERS 600      /* lines of strangers a minute, and at once */
 #define ACCESS_LOG_HURRY_US  2000000u /* access_log_close waits this long for a slow reader */
 
 struct access_log;

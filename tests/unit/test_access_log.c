@@ -283,6 +283,53 @@ static void test_a_line_that_is_cut(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static void tell_stranger(struct access_log *log)
+{
+    access_log_brief(log, &(struct access_line_brief){
+                              .status = "invalid_api_key", .peer = "10.9.8.7:6", .stranger = true});
+}
+
+/* Strangers write no more lines than their bucket has. Each of the others is counted, and lines of
+ * requests that have a key go on. */
+static void test_lines_of_strangers_are_bounded(void **state)
+{
+    (void)state;
+    enum { CALLS = 3 * ACCESS_LOG_STRANGERS, KNOWN = 50 };
+    char path[256], line[4096];
+    struct access_log *log;
+    struct error err;
+    size_t told = 0, known = 0, left_out = 0, summaries = 0;
+    path_of("a.log", path);
+    uint64_t begin_us = clock_now_us();
+    assert_int_equal(access_log_open(path, lost, &log, &err), STATUS_OK);
+    for (int i = 0; i < CALLS; i++) {
+        tell_stranger(log);
+        if (i % (CALLS / KNOWN) == 0)
+            say(log, "known");
+    }
+    access_log_close(log);
+    uint64_t seconds = (clock_now_us() - begin_us) / 1000000 + 1;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        const char *lines = strstr(line, " status=left_out lines=");
+        told += strstr(line, " peer=10.9.8.7:6 status=invalid_api_key\n") != NULL;
+        known += strstr(line, " req=known ") != NULL;
+        summaries += lines != NULL;
+        if (lines) {
+            left_out += strtoul(lines + strlen(" status=left_out lines="), NULL, 10);
+            assert_non_null(strstr(lines, " more lines left out"));
+        }
+    }
+    fclose(file);
+    assert_int_equal(known, KNOWN);
+    assert_int_equal(told + left_out, CALLS);
+    assert_true(told >= ACCESS_LOG_STRANGERS);
+    assert_true(told <= ACCESS_LOG_STRANGERS + seconds * ACCESS_LOG_STRANGERS / 60 + 1);
+    assert_in_range(summaries, 1, seconds + 1);
+    assert_int_equal(unlink(path), 0);
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -310,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_an_end_that_does_not_wait_for_a_reader),
         cmocka_unit_test(test_a_signal_in_the_middle_of_a_line),
         cmocka_unit_test(test_a_line_that_is_cut),
+        cmocka_unit_test(test_lines_of_strangers_are_bounded),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -2,11 +2,13 @@
 
 #include "common/base/descriptors.h"
 #include "common/base/log.h"
+#include "common/base/peer_places.h"
 #include "common/base/rng.h"
 #include "common/net/crypto/certificates.h"
 #include "proto/descriptors.h"
 #include "router/dispatch/dispatch.h"
 #include "router/dispatch/request_observers.h"
+#include "router/doors/body_readers.h"
 #include "router/doors/grpc/grpc_api.h"
 #include "router/doors/grpc/registry_service.h"
 #include "router/doors/openai/openai_api.h"
@@ -39,6 +41,7 @@ struct router {
     struct membership *membership;
     struct rpc_runtime *runtime;
     struct dispatch *dispatch;
+    struct body_readers *readers;     /* threads for large requests */
     struct constraint_checks *checks; /* NULL: workers refuse invalid constraints instead */
 
     /* Listeners and what they serve. */
@@ -211,6 +214,7 @@ static enum status start_grpc(struct router *router, struct error *err)
                                     .access = router->access,
                                     .models = &router->models,
                                     .checks = router->checks,
+                                    .readers = router->readers,
                                     .board = &router->board,
                                     .metrics = &router->metrics,
                                     .access_log = router->views.access,
@@ -263,6 +267,8 @@ static enum status start_figures(struct router *router, struct error *err)
                                       .route_count = ADMIN_ROUTES,
                                       .context = &router->admin,
                                       .max_connections = router->room.figures_connections,
+                                      .allowed_hosts = config->allowed_hosts,
+                                      .uncounted = config->proxy_addresses,
                                       .certificates = router->metrics_tls};
     return http_server_start(&http, &router->figures, err);
 }
@@ -278,6 +284,7 @@ static enum status start_http_clients(struct router *router, struct error *err)
                                          .access = router->access,
                                          .models = &router->models,
                                          .checks = router->checks,
+                                         .readers = router->readers,
                                          .metrics = &router->metrics,
                                          .board = &router->board,
                                          .access_log = router->views.access,
@@ -292,9 +299,14 @@ static enum status start_http_clients(struct router *router, struct error *err)
                                       .certificates = router->client_tls.certificates,
                                       .refuse = openai_refused,
                                       .cors_origins = config->http_cors_origins,
+                                      .allowed_hosts =
+                                          router->access ? NULL : config->allowed_hosts,
                                       .keyless = !router->access,
                                       .threads = config->http_threads,
-                                      .max_connections = router->room.grpc_connections,
+                                      .max_connections = router->room.http_connections,
+                                      .max_surplus = router->room.http_surplus,
+                                      .max_per_address = config->max_per_address,
+                                      .uncounted = config->proxy_addresses,
                                       .turns_away = true,
                                       .max_body_bytes = body_bytes,
                                       .max_bodies_bytes = config->receive_memory_bytes,
@@ -354,6 +366,7 @@ static void stop_dispatch(struct router *router)
         router_metrics_watch_door(&router->metrics, NULL);
         http_server_stop(router->http_clients);
     }
+    body_readers_stop(router->readers); /* they may still submit */
     dispatch_destroy(router->dispatch);
     http_server_stop(router->figures); /* last, so that figures are there to the end */
 }
@@ -366,7 +379,10 @@ static enum status start_threads(struct router *router, struct error *err)
     status = start_dispatch(router, err);
     if (status != STATUS_OK)
         goto fail_runtime;
-    status = start_grpc(router, err);
+    status = body_readers_start(router->config.http_threads, router->config.receive_memory_bytes,
+                                &router->readers, err);
+    if (status == STATUS_OK)
+        status = start_grpc(router, err);
     if (status == STATUS_OK)
         status = start_figures(router, err);
     if (status == STATUS_OK)
@@ -419,13 +435,17 @@ enum status router_start(const struct router_config *config, struct router **out
     rpc_server_set_serving(router->clients, true); /* health was NOT_SERVING until now */
     if (router->workers)
         rpc_server_set_serving(router->workers, true);
+    size_t connections =
+        router->http_clients ? router->room.http_connections : router->room.grpc_connections;
+    size_t per_address =
+        config->max_per_address ? config->max_per_address : peer_places_default_share(connections);
     log_info("router",
              "models=%zu address=%s registry=%s http=%s metrics=%s tls=%d internal_tls=%d "
-             "api_keys=%d msg=\"serving\"",
+             "api_keys=%d connections=%zu per_address=%zu not_counted=\"%s\" msg=\"serving\"",
              router->models.count, router_address(router), router_registry_address(router),
              router_http_address(router), router_metrics_address(router),
              router->client_tls.certificates != NULL, router->internal_tls.certificates != NULL,
-             router->access != NULL);
+             router->access != NULL, connections, per_address, config->proxy_addresses);
     *out = router;
     return STATUS_OK;
 

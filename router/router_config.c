@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/descriptors.h"
+#include "common/base/peer_places.h"
 #include "common/net/http/http_server.h"
 #include "common/net/http/http_url.h"
 #include "common/net/rpc/rpc.h"
@@ -37,6 +38,11 @@ static const struct config_setting settings[] = {
      .help = "Pages with scripts that a browser lets ask over HTTP, like https://app.example; *: "
              "all; empty: none",
      .check = http_check_origins},
+    {"allowed-hosts", CONFIG_STRING, AT(allowed_hosts), "", .value = "NAME,...",
+     .help = "Names by which browsers and others may call http-listen (without api-keys) and "
+             "metrics-listen where they are on loopback, besides localhost and loopback addresses; "
+             "*: all",
+     .check = http_check_hosts},
     {"http-keepalive", CONFIG_DURATION, AT(http_keepalive_us), "15s", "0", "1h",
      .help =
          "A stream over HTTP that was silent for so long gets a comment, so that no proxy takes "
@@ -72,6 +78,14 @@ static const struct config_setting settings[] = {
          "Connections of clients and workers at once, of each door, as far as the limit of open "
          "files reaches; one more is closed at once, over HTTP if none is idle that can make "
          "room"},
+    {"max-connections-per-address", CONFIG_U64, AT(max_per_address), "0", "0", "60000",
+     .help = "Connections of one address at once, of each door (IPv6: of one /64); 0: a quarter of "
+             "max-connections"},
+    {"proxy-addresses", CONFIG_STRING, AT(proxy_addresses), PEER_LOOPBACK,
+     .value = "ADDRESS[/BITS],...",
+     .help = "Addresses that max-connections-per-address does not bound: proxies, which bring the "
+             "connections of many clients, and this machine; empty: none",
+     .check = peer_ranges_check},
     {"max-text", CONFIG_BYTES, AT(max_text_bytes), "4MiB", "1KiB", "256MiB",
      .help = "Text of one request"},
     {"default-deadline", CONFIG_DURATION, AT(default_deadline_us), "10m", "0", "24h",

@@ -12,7 +12,7 @@
 struct router_config {
     char listen[128], metrics_listen[128], registry_listen[128];
     char http_listen[128]; /* "": none */
-    char http_cors_origins[1024];
+    char http_cors_origins[1024], allowed_hosts[1024];
     uint32_t http_threads;
     uint64_t http_keepalive_us; /* 0: never */
     struct tls_settings tls;    /* for clients, gRPC and HTTP */
@@ -20,14 +20,15 @@ struct router_config {
     struct link_tls_settings internal_tls;
     char api_keys[1024];
     char models[MODEL_LIST_MAX_BYTES], model_name[MODEL_MAX_NAME_BYTES];
-    uint32_t ready_fd;                /* 0: none */
-    uint32_t max_requests, max_queue; /* at once; without a worker yet */
-    uint32_t max_connections;
-    uint64_t max_text_bytes;      /* in one request */
-    uint64_t default_deadline_us; /* 0: none */
-    uint32_t retries;             /* prefills after the first */
-    uint64_t unconfirmed_tokens;  /* for one decode worker; 0: half of its pool */
-    uint64_t worker_wait_us;      /* a request without workers ends after this */
+    uint32_t ready_fd;                         /* 0: none */
+    uint32_t max_requests, max_queue;          /* at once; without a worker yet */
+    uint32_t max_connections, max_per_address; /* at each door; 0: a quarter of all */
+    char proxy_addresses[1024];                /* max_per_address doesn't bound these */
+    uint64_t max_text_bytes;                   /* in one request */
+    uint64_t default_deadline_us;              /* 0: none */
+    uint32_t retries;                          /* prefills after the first */
+    uint64_t unconfirmed_tokens;               /* for one decode worker; 0: half of its pool */
+    uint64_t worker_wait_us;                   /* a request without workers ends after this */
     uint64_t local_prefill_wait_us;
     uint64_t worker_ttl_us;       /* a silent worker without a session is forgotten after this */
     uint64_t worker_keepalive_us; /* a silent session is lost after this and 2 s */

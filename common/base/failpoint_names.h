@@ -20,6 +20,8 @@
     X("router.send_prefill", true, "fail: a Prefill command is dropped")                           \
     X("router.send_decode", true, "fail: a Decode command is dropped")                             \
     X("router.send_release", true, "fail: a Release command is dropped")                           \
+    /* Router, on a thread that reads large requests. */                                           \
+    X("doors.body", false, "a large request is about to be read, beside its door")                 \
     /* Workers: transfer thread, step thread. */                                                   \
     X("worker.session_lose", true, "a command has come; fail: the worker breaks its Session")      \
     X("worker.send_tokens", true, "tokens are about to be sent; fail: they are dropped")           \

@@ -119,6 +119,12 @@ enum status peer_ranges_parse(const char *list, struct peer_ranges *out, struct 
     return STATUS_OK;
 }
 
+enum status peer_ranges_check(const char *list, struct error *err)
+{
+    struct peer_ranges ranges;
+    return peer_ranges_parse(list, &ranges, err);
+}
+
 static bool is_in(const struct peer_range *range, const struct ip *ip)
 {
     size_t whole = range->bits / 8;

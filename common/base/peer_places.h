@@ -31,11 +31,15 @@ struct peer_ranges {
     size_t count;
 };
 
+#define PEER_LOOPBACK "127.0.0.0/8,::1"
+
 /* Parses "127.0.0.0/8,::1,10.1.2.3": addresses, or ranges with a number of bits, divided by commas.
  * "" is none. STATUS_INVALID: the sentence names the entry. STATUS_LIMIT: more than
  * PEER_MAX_RANGES. */
 enum status peer_ranges_parse(const char *list, struct peer_ranges *ranges,
                               struct error *err) WARN_UNUSED;
+/* The same, for a setting. */
+enum status peer_ranges_check(const char *list, struct error *err) WARN_UNUSED;
 bool peer_ranges_have(const struct peer_ranges *ranges, const struct sockaddr *peer);
 
 /* --- the book --- */

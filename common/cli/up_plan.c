@@ -75,6 +75,10 @@ static const struct config_setting settings_table[] = {
     PASSED_ROW("http-cors-origins", http_cors_origins, "ORIGIN,...",
                "Origins of browsers' pages that may read what HTTP answers; *: all",
                .check = http_check_origins),
+    PASSED_ROW("allowed-hosts", allowed_hosts, "NAME,...",
+               "Names by which browsers may call the HTTP server and the status page, besides "
+               "localhost; *: all",
+               .check = http_check_hosts),
     {"threads", CONFIG_U64, AT(threads), "0", "0", "256",
      .help = "Compute threads of each worker; 0: cores / workers"},
     {"pin", CONFIG_BOOL, AT(pin), "true",
@@ -349,6 +353,7 @@ struct process_plan up_plan_router(const struct up_context *context)
     add_passed(&plan, "--access-log", "BATON_ACCESS_LOG", settings->passed.access_log);
     add_passed(&plan, "--http-cors-origins", "BATON_HTTP_CORS_ORIGINS",
                settings->passed.http_cors_origins);
+    add_passed(&plan, "--allowed-hosts", "BATON_ALLOWED_HOSTS", settings->passed.allowed_hosts);
     return plan;
 }
 

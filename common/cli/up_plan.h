@@ -25,7 +25,9 @@
  * check them. "": not given. */
 struct up_passed {
     char kv_tokens[32], context[32], max_sequences[32], chunk_tokens[32], chunk_time[32];
-    char access_log[1024], http_cors_origins[1024]; /* the router's; the others: the workers' */
+    char access_log[1024], http_cors_origins[1024],
+        allowed_hosts[1024]; /* the router's; the others:
+                                                                             the workers' */
 };
 
 struct up_settings {

@@ -216,6 +216,7 @@ static enum status start_http(struct worker_life *life, struct error *err)
                                         .route_count = sizeof http_routes / sizeof *http_routes,
                                         .context = worker,
                                         .max_connections = life->http_connections,
+                                        .allowed_hosts = worker->config.allowed_hosts,
                                         .certificates = worker->metrics_tls};
     TRY(http_server_start(&config, &life->http, err));
     /* Unlike the gRPC server's address it may be of another interface than the advertised one. */

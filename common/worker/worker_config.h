@@ -21,6 +21,7 @@ enum worker_compute { COMPUTE_FAST, COMPUTE_F32 };
 
 struct worker_config {
     char name[64], router[128], model[1024], model_name[128], weight_cache[1024];
+    char allowed_hosts[1024]; /* for metrics_listen */
     char listen[128], metrics_listen[128], log_level[8], cpus[512], interface[128], kv_faults[512];
     enum worker_compute compute;
     enum weight_choice weights;

@@ -455,10 +455,29 @@ def headers_of_sdks_are_passed_over(door):
 
 
 @trap("curl", NO_JSON)
-def the_content_type_does_not_matter(door):
-    for kind in ("application/x-www-form-urlencoded", "application/json; charset=utf-8", "text/plain"):
+def the_content_type_must_be_json(door):
+    """Forms and scripts of any page in a browser may send the others."""
+    for kind in ("application/json; charset=utf-8", "Application/JSON", "application/vnd.api+json"):
         good(door.complete(door.prompt, {"content-type": kind}, max_tokens=1))
-    return "also curl's x-www-form-urlencoded"
+    for kind in ("application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=b", ""):
+        refused = door.complete(door.prompt, {"content-type": kind}, max_tokens=1)
+        assert refused.error[:2] == (415, "unsupported_media_type") and "Content-Type: application/json" in refused.json["error"]["message"]
+    return "415 for curl's x-www-form-urlencoded"
+
+
+@trap("Ollama, MCP servers", "browsers speak no gRPC")
+def names_of_other_machines_are_refused(door):
+    """A page's own name may come to mean 127.0.0.1 (DNS rebinding), where a server on loopback asks for no key."""
+    if "authorization" in door.headers or not door.address.startswith("127."):
+        return "has keys"
+    for host in ("localhost", "LOCALHOST:80", "a.localhost", "127.0.0.1:1", "127.9.9.9", "[::1]:80"):
+        assert door.ask("/v1/models", headers={"host": host}).status == 200, host
+    for host in ("evil.example", "localhost.evil.example", "10.0.0.1", "0.0.0.0:80", "[::2]"):
+        assert door.ask("/v1/models", headers={"host": host}).error[:2] == (403, "host_not_allowed"), host
+    for origin in ("https://evil.example", "null", "http://evil.example:8000"):
+        assert door.complete(door.prompt, {"origin": origin}, max_tokens=1).error[:2] == (403, "origin_not_allowed"), origin
+    good(door.complete(door.prompt, {"origin": "http://localhost:3000"}, max_tokens=1))
+    return "403 for others' names and pages"
 
 
 @trap("curl", FRAMING)
@@ -472,7 +491,7 @@ def expect_100_continue(door):
 def bodies_come_in_chunks(door):
     body = json.dumps({"model": door.model, "prompt": door.prompt, "max_tokens": 1}).encode()
     pieces = b"".join(b"%x\r\n%s\r\n" % (len(body[i:i + 7]), body[i:i + 7]) for i in range(0, len(body), 7))
-    head = "".join(f"{field}\r\n" for field in ("Host: a", "Transfer-Encoding: chunked", *door.fields)).encode()
+    head = "".join(f"{field}\r\n" for field in ("Host: localhost", "Content-Type: application/json", "Transfer-Encoding: chunked", *door.fields)).encode()
     answer = raw_http.exchange(door.address, b"POST /v1/completions HTTP/1.1\r\n" + head + b"\r\n" + pieces + b"0\r\n\r\n")
     assert answer.status == 200, answer.body
     return "chunks of 7 bytes: 200"

@@ -42,7 +42,7 @@ class Front:
     def __init__(self, cluster, key=None, tls=None):
         """key: sent with every request; tls: an ssl.SSLContext."""
         self.address, self.tls = address(cluster), tls
-        self.headers = {"authorization": f"Bearer {key}"} if key else {}
+        self.headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
 
     def connect(self, timeout=60):
         if self.tls:

@@ -49,7 +49,9 @@ def exchange(address, data, count=1, timeout=30):
 
 
 def post(path, body, *fields, length=None):
-    """A whole request. length=None: the body's."""
+    """A whole request, of JSON unless a field says otherwise. length=None: the body's."""
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
-    head = [f"POST {path} HTTP/1.1", "Host: test", f"Content-Length: {len(body) if length is None else length}", *fields]
+    head = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body) if length is None else length}", *fields]
+    if not any(field.lower().startswith("content-type:") for field in fields):
+        head.append("Content-Type: application/json")
     return "\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body

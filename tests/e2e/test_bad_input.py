@@ -12,7 +12,7 @@ from harness import TOP, wait_until
 
 COMPLETIONS, CHAT, TOKENIZE, DETOKENIZE = "/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"
 MALFORMED, HEAD = (400, "malformed"), (400, "malformed_request")
-BEHIND = b"GET /v1/models HTTP/1.1\r\nHost: test\r\n\r\n"  # must never be taken for a request
+BEHIND = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"  # must never be taken for a request
 
 
 def completion(**more):
@@ -202,8 +202,8 @@ def head(*lines, body=b"", end=b"\r\n"):
     return end.join(line if isinstance(line, bytes) else line.encode("latin-1") for line in lines) + 2 * end + body
 
 
-POST = ("POST /v1/completions HTTP/1.1", "Host: test")
-GET = ("GET /v1/models HTTP/1.1", "Host: test")
+POST = ("POST /v1/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json")
+GET = ("GET /v1/models HTTP/1.1", "Host: localhost")
 CHUNKED = "Transfer-Encoding: chunked"
 # Name: bytes, status, code. BEHIND stands where a second reader might find a second request.
 HEADS = {
@@ -242,28 +242,28 @@ HEADS = {
     "a blank in a field's name": (head(*GET, "X y: z") + BEHIND, *HEAD),
     "a field without a colon": (head(*GET, "nothing") + BEHIND, *HEAD),
     "a zero in a field": (head(*GET, b"X: \0") + BEHIND, *HEAD),
-    "no version": (head("GET /v1/models", "Host: a") + BEHIND, *HEAD),
-    "a version that isn't": (head("GET /v1/models HTTP/2.0", "Host: a") + BEHIND, 505, "http_version"),
+    "no version": (head("GET /v1/models", "Host: localhost") + BEHIND, *HEAD),
+    "a version that isn't": (head("GET /v1/models HTTP/2.0", "Host: localhost") + BEHIND, 505, "http_version"),
     "HTTP/2's preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + BEHIND, 505, "http_version"),
-    "a word behind the version": (head("GET /v1/models HTTP/1.1 x", "Host: a") + BEHIND, *HEAD),
-    "a blank in the path": (head("GET /v1/models x HTTP/1.1", "Host: a") + BEHIND, *HEAD),
-    "a path without a slash": (head("GET v1/models HTTP/1.1", "Host: a") + BEHIND, *HEAD),
-    "a zero in the path": (head("GET /v1/models/%00 HTTP/1.1", "Host: a") + BEHIND, *HEAD),
-    "half an escape in the path": (head("GET /v1/models/%4 HTTP/1.1", "Host: a") + BEHIND, *HEAD),
-    "a path that is no UTF-8": (head("GET /v1/models/%ff HTTP/1.1", "Host: a") + BEHIND, *HEAD),
-    "CONNECT": (head("CONNECT a:80 HTTP/1.1", "Host: a") + BEHIND, *HEAD),
+    "a word behind the version": (head("GET /v1/models HTTP/1.1 x", "Host: localhost") + BEHIND, *HEAD),
+    "a blank in the path": (head("GET /v1/models x HTTP/1.1", "Host: localhost") + BEHIND, *HEAD),
+    "a path without a slash": (head("GET v1/models HTTP/1.1", "Host: localhost") + BEHIND, *HEAD),
+    "a zero in the path": (head("GET /v1/models/%00 HTTP/1.1", "Host: localhost") + BEHIND, *HEAD),
+    "half an escape in the path": (head("GET /v1/models/%4 HTTP/1.1", "Host: localhost") + BEHIND, *HEAD),
+    "a path that is no UTF-8": (head("GET /v1/models/%ff HTTP/1.1", "Host: localhost") + BEHIND, *HEAD),
+    "CONNECT": (head("CONNECT a:80 HTTP/1.1", "Host: localhost") + BEHIND, *HEAD),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc" + BEHIND, *HEAD),
     "an expectation that isn't": (head(*POST, "Expect: 200-ok", "Content-Length: 49", body=BEHIND), 417, "expectation_failed"),
-    "a path of 9,000 bytes": (head("GET /" + "a" * 9000 + " HTTP/1.1", "Host: a"), 414, "uri_too_long"),
+    "a path of 9,000 bytes": (head("GET /" + "a" * 9000 + " HTTP/1.1", "Host: localhost"), 414, "uri_too_long"),
     "a field of 20,000 bytes": (head(*GET, "X: " + "y" * 20000), 431, "headers_too_large"),
     "2,000 fields": (head(*GET, *(f"X{i}: y" for i in range(2000))), 431, "headers_too_large"),
     "a body of 10 MiB": (head(*POST, f"Content-Length: {10 << 20}", body=b"[" * (10 << 20)), 413, "body_too_large"),
     "chunks of 10 MiB": (head(*POST, CHUNKED, body=(b"100000\r\n" + b"[" * (1 << 20) + b"\r\n") * 10 + b"0\r\n\r\n"), 413, "body_too_large"),
-    "a path that isn't": (head("GET /v1/secrets HTTP/1.1", "Host: a"), 404, "not_found"),
-    "a method that isn't": (head("BREW /v1/models HTTP/1.1", "Host: a"), 405, "method_not_allowed"),
-    "GET where POST is meant": (head("GET /v1/completions HTTP/1.1", "Host: a"), 405, "method_not_allowed"),
-    "DELETE of a model": (head("DELETE /v1/models/x HTTP/1.1", "Host: a"), 405, "method_not_allowed"),
-    "a model that isn't, with slashes": (head("GET /v1/models/..%2f..%2fetc%2fpasswd HTTP/1.1", "Host: a"), 404, "model_not_found"),
+    "a path that isn't": (head("GET /v1/secrets HTTP/1.1", "Host: localhost"), 404, "not_found"),
+    "a method that isn't": (head("BREW /v1/models HTTP/1.1", "Host: localhost"), 405, "method_not_allowed"),
+    "GET where POST is meant": (head("GET /v1/completions HTTP/1.1", "Host: localhost"), 405, "method_not_allowed"),
+    "DELETE of a model": (head("DELETE /v1/models/x HTTP/1.1", "Host: localhost"), 405, "method_not_allowed"),
+    "a model that isn't, with slashes": (head("GET /v1/models/..%2f..%2fetc%2fpasswd HTTP/1.1", "Host: localhost"), 404, "model_not_found"),
 }
 RETRIED = {408, 409, 429, 500, 502, 503}  # statuses on which the SDKs send again
 
@@ -333,8 +333,8 @@ def test_a_connection_goes_on_where_its_request_was_whole(cluster):
     connection = door.connect()
     for (path, body, *fields), status, code, *_ in list(BODIES.values())[::7]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        connection.request("POST", path, data, dict(field.split(": ") for field in fields))
+        connection.request("POST", path, data, {**door.headers, **dict(field.split(": ") for field in fields)})
         answer = connection.getresponse()
         assert answer.status == status and json.loads(answer.read())["error"]["code"] == code
-    connection.request("POST", COMPLETIONS, json.dumps({"prompt": "ROMEO:", "max_tokens": 2}))
+    connection.request("POST", COMPLETIONS, json.dumps({"prompt": "ROMEO:", "max_tokens": 2}), door.headers)
     assert connection.getresponse().status == 200

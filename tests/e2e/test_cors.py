@@ -37,13 +37,15 @@ def test_pages_of_the_list_may_read_answers_and_errors():
         assert reply.status == 204 and allowed(reply) == PAGE and not reply.body
         assert reply.headers["access-control-allow-methods"] == "GET, POST" and reply.headers["access-control-allow-headers"] == "authorization,content-type,x-stainless-os"
         assert "access-control-allow-credentials" not in reply.headers and reply.headers["vary"] == "Origin"
-        page = {"origin": PAGE}
+        page = {"origin": PAGE, "content-type": "application/json"}
         for status, path, body in ((200, "/v1/models", None), (404, "/v1/nothing", None), (405, "/v1/completions", None), (400, "/v1/completions", b"{"), (503, "/v1/completions", b'{"prompt": "a"}'),
                                    (503, "/v1/completions", b'{"prompt": "a", "stream": true}')):
             reply = ask(door, "GET" if body is None else "POST", path, page, body)
             assert (reply.status, allowed(reply)) == (status, PAGE) and "x-request-id" in reply.headers["access-control-expose-headers"], (path, reply.status)
         for other in ("https://evil.example", PAGE + ":444", "null", "http://app.example", PAGE + "/"):
-            assert preflight(door, other).status == 405 and allowed(ask(door, "GET", "/v1/models", {"origin": other})) is None
+            # Without keys on loopback they may not even ask.
+            for reply in (preflight(door, other), ask(door, "GET", "/v1/models", {"origin": other})):
+                assert reply.error[:2] == (403, "origin_not_allowed") and allowed(reply) is None
         unasked = ask(door, "GET", "/v1/models", {})  # and a cache mustn't give it to a page
         assert allowed(unasked) is None and unasked.headers["vary"] == "Origin"
     finally:
@@ -55,11 +57,31 @@ def test_all_or_none():
         running = router(*flags)
         try:
             door = front.Front(running)
-            assert allowed(ask(door, "GET", "/v1/models", {"origin": PAGE})) == told
+            reply = ask(door, "GET", "/v1/models", {"origin": PAGE})
+            assert (reply.status, allowed(reply)) == (200 if told else 403, told)
             reply = preflight(door, PAGE, "/v1/models")
-            assert (reply.status, allowed(reply)) == ((204, "*") if told else (405, None)) and "vary" not in reply.headers
+            assert (reply.status, allowed(reply)) == ((204, "*") if told else (403, None)) and "vary" not in reply.headers
         finally:
             assert not running.stop()
+
+
+def test_names_that_a_page_may_have_chosen():
+    """DNS rebinding: a page's own name comes to mean 127.0.0.1, where both doors ask for no key."""
+    running = router("--allowed-hosts", "api.example")
+    try:
+        api, status = front.Front(running), front.Front(running)
+        status.address = running.http
+        for door, path in ((api, "/v1/models"), (status, "/status"), (status, "/")):
+            for host, expected in ((door.address, 200), ("localhost:1", 200), ("api.example", 200), ("evil.example", 403), (f"evil.example:{door.address.split(':')[1]}", 403)):
+                assert ask(door, "GET", path, {"host": host}).status == expected, (path, host)
+            assert ask(door, "GET", path, {"origin": "https://evil.example"}).status == 403
+        told = ask(api, "GET", "/v1/models", {"host": "evil.example"})
+        assert told.error[:2] == (403, "host_not_allowed") and "allowed-hosts" in told.json["error"]["message"]
+        # A form of any page can post these without asking.
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=b"):
+            assert ask(api, "POST", "/v1/completions", {"content-type": kind}, b'{"prompt": "a"}').error[:2] == (415, "unsupported_media_type")
+    finally:
+        assert not running.stop()
 
 
 WARNED = "whatever page a browser shows may ask, without an API key"

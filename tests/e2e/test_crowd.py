@@ -22,8 +22,8 @@ HELD_UP_SECONDS = 10  # a request; behind a slow reader it would wait for ever
 KIB = 1 << 10
 # Idle ones, and what each of the idle and the slow may take: over TLS also what OpenSSL keeps of a connection.
 IN_THE_CLEAR, OVER_TLS = (500, 8 * KIB), (100, 96 * KIB)
-LIVE = b"GET /live HTTP/1.1\r\nHost: a\r\n\r\n"
-SLOW_BODY = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{"
+LIVE = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SLOW_BODY = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
 SLOW_HEAD = b"POST /v1/completions HTTP/1.1\r\nHos"
 SLOW_HANDSHAKE = b"\x16\x03\x01"
 # A slow reader's socket: little waits in the system, on this side (bytes) and on the router's, which goes by the size of segments: 64 KiB
@@ -40,7 +40,7 @@ PROMPTS, PROMPT_TOKENS, MAX_TOKENS = 48, 1500, 10
 ECHO_BYTES = PROMPTS * PROMPT_TOKENS * len(LONGEST)
 LONG = json.dumps({"model": SHAKESPEARE.name, "prompt": [[WORDS[LONGEST]] * PROMPT_TOKENS] * PROMPTS, "max_tokens": MAX_TOKENS, "ignore_eos": True, "stream": True,
                    "echo": True}).encode()
-LONG_ANSWER = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(LONG), LONG)
+LONG_ANSWER = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(LONG), LONG)
 
 
 @pytest.fixture

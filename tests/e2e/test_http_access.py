@@ -1,12 +1,14 @@
 """API keys at the HTTP door: which keys may ask, how much, the form of a refusal for OpenAI's clients, and which cached prompts are hit."""
+import concurrent.futures
 import random
 import socket
 
+import grpc
 import openai
 import pytest
 from client import request
 from front import Front
-from harness import wait_until
+from harness import failpoint, wait_until
 from keys import Keyed, new_key
 
 MODEL = "tiny-shakespeare"
@@ -17,11 +19,11 @@ PROMPT = list(range(10, 60))
 @pytest.fixture
 def doors(tmp_path, start_cluster):
     """make({"a": {flags}, ...}): a cluster that knows these keys, and the door of each; .cluster and .key are theirs."""
-    def make(keys):
+    def make(keys, **more):
         made = {name: new_key(name, **flags) for name, flags in keys.items()}
         path = tmp_path / "keys"
         path.write_text("".join(line + "\n" for _, line in made.values()))
-        cluster = start_cluster(flags=["--api-keys", path, "--log-level", "debug"])
+        cluster = start_cluster(flags=["--api-keys", path, "--log-level", "debug"], **more)
         fronts = []
         for key, _ in made.values():
             fronts.append(Front(cluster, key))
@@ -65,8 +67,17 @@ def test_who_has_no_key_sends_no_body(doors):
     ours, = doors({"ours": {}})
     host, port = ours.address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=20) as connection:
-        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\nExpect: 100-continue\r\n\r\n")
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\nExpect: 100-continue\r\n\r\n")
         assert connection.recv(64).startswith(b"HTTP/1.1 401 ")
+    # Without being asked either: the head is enough, and the connection serves the next request behind a short body.
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 401 ")
+        connection.sendall(b'{"prompt":"a"}GET /live HTTP/1.1\r\nHost: a\r\n\r\n')
+        assert connection.recv(64).startswith(b"HTTP/1.1 200 ")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n")
+        assert b"\r\nConnection: close\r\n" in connection.recv(4096)
 
 
 def test_requests_of_a_minute(doors):
@@ -134,13 +145,33 @@ def test_one_after_the_other_is_never_more_than_one(doors):
 def test_a_body_that_never_comes_gives_its_place_back(doors):
     ours, = doors({"ours": {"running": 1}})
     host, port = ours.address.rsplit(":", 1)
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {ours.key}\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nAuthorization: Bearer {ours.key}\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"
     with socket.create_connection((host, int(port)), timeout=20) as connection:
         connection.sendall(head.encode())
         assert connection.recv(64).startswith(b"HTTP/1.1 100 ")
         connection.sendall(b"{")
         assert ours.complete("To be", **SHORT).status == 429
     wait_until("its place is free", lambda: ours.complete("To be", **SHORT).status == 200, 20)
+
+
+def test_a_large_request_holds_up_no_other(doors):
+    """With one thread for each door and one that reads large requests, which stands still: small requests go on over both doors. A text that can't fit isn't tokenized."""
+    large, small = doors({"large": {}, "small": {}}, process_environment={"router": {**failpoint("doors.body", "pause"), "BATON_HTTP_THREADS": "1", "BATON_RPC_THREADS": "1"}})
+    texts = ["O Romeo, " * 40000, "wherefore " * 40000]
+    by_grpc = [Keyed(large.cluster.grpc, door.key) for door in (large, small)]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        first = pool.submit(large.complete, texts[0], **SHORT)
+        wait_until("it is read", large.cluster.failpoint_hits, 20)
+        second = pool.submit(lambda: by_grpc[0].start(texts[1], **SHORT).code())
+        for _ in range(5):
+            assert small.complete("To be", **SHORT).status == 200
+            assert len(list(by_grpc[1].start("To be", **SHORT))) > 1
+        assert not first.done() and not second.done()
+        large.cluster.failpoint_go("doors.body")
+        assert first.result(60).error == (400, "context_length_exceeded", "prompt")
+        assert second.result(60) == grpc.StatusCode.INVALID_ARGUMENT
+    for client in by_grpc:
+        client.close()
 
 
 def test_priorities(doors):

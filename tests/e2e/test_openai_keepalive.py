@@ -26,7 +26,7 @@ def door(start_cluster):
 def begin(door, **more):
     """The answer, as soon as its head has come."""
     connection = door.connect()
-    connection.request("POST", "/v1/completions", json.dumps({"prompt": "ROMEO:", "max_tokens": 8, "seed": 5, "stream": True, **more}))
+    connection.request("POST", "/v1/completions", json.dumps({"prompt": "ROMEO:", "max_tokens": 8, "seed": 5, "stream": True, **more}), door.headers)
     return connection.getresponse()
 
 
@@ -53,7 +53,7 @@ def test_packages_pass_over_comments(door):
 def test_what_fails_behind_a_comment_is_told_in_the_stream(door):
     connection = door.connect()
     body = {"prompt": ["ROMEO:", "JULIET:"], "n": 2, "max_tokens": 8, "stream": True}
-    connection.request("POST", "/v1/completions", json.dumps(body), {"x-request-timeout-ms": "700"})
+    connection.request("POST", "/v1/completions", json.dumps(body), {**door.headers, "x-request-timeout-ms": "700"})
     answer = connection.getresponse()
     body = answer.read()
     assert answer.status == 200 and body.count(COMMENT) >= 3

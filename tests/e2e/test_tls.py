@@ -207,7 +207,7 @@ def test_certificates_change_under_load(tmp_path, start_cluster):
             try:
                 fresh = door.connect()
                 for connection in (fresh, kept):
-                    connection.request("POST", "/v1/completions", body)
+                    connection.request("POST", "/v1/completions", body, door.headers)
                     reply = Reply(connection.getresponse())
                     assert reply.status == 200, reply.body
                     texts.append(reply.json["choices"][0]["text"])

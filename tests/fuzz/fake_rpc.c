@@ -293,6 +293,13 @@ const char *rpc_call_metadata(const struct rpc_call *call, const char *key)
     return fake_rpc.header ? fake_rpc.header : "";
 }
 
+size_t rpc_call_metadata_count(const struct rpc_call *call, const char *key)
+{
+    (void)call;
+    (void)key;
+    return fake_rpc.header != NULL;
+}
+
 enum status rpc_call_add_trailer(struct rpc_call *call, const char *key, const char *value)
 {
     return rpc_call_add_metadata(call, key, value);

@@ -157,6 +157,101 @@ static void test_a_text_longer_than_the_context(void **state)
     client_stop(&client);
 }
 
+/* Text of a size that is read beside the rpc threads. */
+static char *large_text(size_t size)
+{
+    char *text = malloc(size + 1);
+    assert_non_null(text);
+    for (size_t i = 0; i < size; i++)
+        text[i] = i % 7 ? (char)('a' + i % 26) : ' ';
+    text[size] = 0;
+    return text;
+}
+
+static void test_large_messages_are_read_beside_the_rpc_threads(void **state)
+{
+    (void)state;
+    struct client client;
+    char *text = large_text(300u << 10);
+    Baton__V1__TokenizeRequest ask = BATON__V1__TOKENIZE_REQUEST__INIT;
+    ask.text = text;
+    size_t size = baton__v1__tokenize_request__get_packed_size(&ask);
+    uint8_t *packed = malloc(size);
+    assert_non_null(packed);
+    baton__v1__tokenize_request__pack(&ask, packed);
+    struct client_event *event = call(&client, "/baton.v1.Baton/Tokenize", packed, size);
+    assert_int_equal(client.code, RPC_OK);
+    Baton__V1__TokenizeResponse *ids =
+        baton__v1__tokenize_response__unpack(NULL, event->size, event->bytes);
+    assert_true(ids && ids->n_ids > (300u << 10) / 64);
+    baton__v1__tokenize_response__free_unpacked(ids, NULL);
+    client_stop(&client);
+    free(event);
+    memset(packed, 0xff, size);
+    assert_null(call(&client, "/baton.v1.Baton/Tokenize", packed, size));
+    assert_string_equal(client.why, "malformed");
+    client_stop(&client);
+    client_start(&world, &client, &(struct ask){.text = text});
+    client_wait_end(&client, RPC_INVALID_ARGUMENT, "context_length_exceeded");
+    client_stop(&client);
+    free(packed);
+    free(text);
+}
+
+/* They leave before, while or after their message is read: each call is closed once, and the next
+ * one is served. */
+static void test_clients_of_large_messages_that_leave(void **state)
+{
+    (void)state;
+    char *text = large_text(1u << 20);
+    for (int i = 0; i < 12; i++) {
+        struct client client;
+        client_start(&world, &client, &(struct ask){.text = text});
+        if (i % 3 == 2)
+            client_wait_end(&client, RPC_INVALID_ARGUMENT, "context_length_exceeded");
+        else
+            rpc_call_cancel(client.call);
+        client_stop(&client);
+    }
+    free(text);
+    test_text_to_ids_and_back(NULL);
+}
+
+/* As over HTTP: a proxy in front might take the other one. */
+static void test_two_authorizations_are_refused(void **state)
+{
+    (void)state;
+    static const struct rpc_metadata twice[] = {{"authorization", "Bearer a"},
+                                                {"authorization", "Bearer a"}};
+    static const char *const paths[] = {"/baton.v1.Baton/Generate", "/baton.v1.Baton/ListModels"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        for (size_t count = 1; count <= 2; count++) {
+            struct client client = {.closed = false};
+            struct rpc_call_options options = {.path = paths[i],
+                                               .handlers = client_handlers,
+                                               .context = &client,
+                                               .wait_for_ready = true,
+                                               .metadata = twice,
+                                               .metadata_count = count};
+            assert_int_equal(ring_create(16, &client.events), STATUS_OK);
+            assert_int_equal(rpc_call_start_with(world.channel, &options, &client.call), STATUS_OK);
+            (void)!rpc_call_send(client.call, "", 0);
+            rpc_call_half_close(client.call);
+            while (!client.closed) {
+                struct client_event *event = ring_wait(client.events, WORLD_LIMIT_US);
+                assert_non_null(event);
+                if (event->closed)
+                    client_take(&client, event);
+                free(event);
+            }
+            bool refused = !strcmp(client.why, "malformed");
+            assert_int_equal(refused, count == 2);
+            assert_true(!refused || client.code == RPC_INVALID_ARGUMENT);
+            assert_true(!refused || strstr(client.sentence, "more than one metadata entry"));
+            client_stop(&client);
+        }
+}
+
 static void test_request_ids(void **state)
 {
     (void)state;
@@ -184,6 +279,9 @@ int main(void)
         cmocka_unit_test(test_models_are_listed),
         cmocka_unit_test(test_malformed_bytes_are_refused),
         cmocka_unit_test(test_a_text_longer_than_the_context),
+        cmocka_unit_test(test_large_messages_are_read_beside_the_rpc_threads),
+        cmocka_unit_test(test_clients_of_large_messages_that_leave),
+        cmocka_unit_test(test_two_authorizations_are_refused),
         cmocka_unit_test(test_request_ids),
     };
     return cmocka_run_group_tests(tests, start, stop);

@@ -396,6 +396,117 @@ static void test_the_path_that_was_meant(void **state)
     assert_null(http_route_meant(routes, 0, "/models"));
 }
 
+static void test_content_types(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type;
+        bool json;
+    } cases[] = {
+        {"application/json", true},
+        {"Application/JSON", true},
+        {"application/json; charset=utf-8", true},
+        {"application/json;charset=utf-8", true},
+        {"application/json ; charset=utf-8", true},
+        {"application/vnd.api+json", true},
+        {"application/problem+json; a=b", true},
+        {NULL, false},
+        {"", false},
+        {"json", false},
+        {"text/json", false},
+        {"text/plain", false},
+        {"text/plain; application/json", false},
+        {"application/x-www-form-urlencoded", false},
+        {"multipart/form-data; boundary=application/json", false},
+        {"application/jsonp", false},
+        {"application/xjson", false},
+        {"application/+json", false},
+        {"application/json text/plain", false},
+        {"application/json, text/plain", false},
+        {"application/json text/plain; charset=utf-8", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (http_is_json(cases[i].type) != cases[i].json)
+            fail_msg("%s", cases[i].type);
+}
+
+static void test_names_of_this_machine(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *host, *hosts;
+        bool own;
+    } cases[] = {
+        {"localhost", "", true},
+        {"LocalHost:8000", NULL, true},
+        {"localhost.", "", true},
+        {"a.localhost:80", "", true},
+        {"127.0.0.1", "", true},
+        {"127.255.255.254:1", "", true},
+        {"[::1]", "", true},
+        {"[::1]:8000", "", true},
+        {"[0:0:0:0:0:0:0:1]", "", true},
+        {"[::ffff:127.0.0.1]:80", "", true},
+        {"", "", false},
+        {"evil.example", "", false},
+        {"localhost.evil.example", "", false},
+        {"evillocalhost", "", false},
+        {"127.0.0.1.evil.example", "", false},
+        {"127.0.0.1@evil.example", "", false},
+        {"127.1", "", false}, /* some read it as 127.0.0.1; no browser sends it */
+        {"128.0.0.1", "", false},
+        {"0.0.0.0:80", "", false},
+        {"192.168.0.1", "", false},
+        {"[::2]", "", false},
+        {"[::1", "", false},
+        {"[::1]evil", "", false},
+        {"localhost:80evil", "", false},
+        {"localhost:80:90", "", false},
+        {"api.example", "a.example, API.example", true},
+        {"api.example:8000", "a.example,api.example", true},
+        {"b.example", "a.example,api.example", false},
+        {"evil-api.example", "api.example", false},
+        {"[fd00::1]:80", "fd00::1", true},
+        {"evil.example", "*", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (http_host_is_own(cases[i].host, cases[i].hosts) != cases[i].own)
+            fail_msg("%s of %s", cases[i].host, cases[i].hosts);
+    assert_true(http_origin_is_own("http://localhost:3000", "", NULL));
+    assert_true(http_origin_is_own("https://[::1]:3000", "", ""));
+    assert_true(http_origin_is_own("https://a.example", "a.example", ""));
+    assert_true(http_origin_is_own("https://a.example", "", "https://a.example"));
+    assert_true(http_origin_is_own("null", "", "*"));
+    assert_false(http_origin_is_own("null", "", ""));
+    assert_false(http_origin_is_own("https://a.example", "", "https://b.example"));
+    assert_false(http_origin_is_own("https://evil.example/://localhost", "", ""));
+}
+
+static void test_lists_of_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *hosts;
+        bool fine;
+    } cases[] = {{"", true},
+                 {"*", true},
+                 {"a.example, b.example", true},
+                 {"10.0.0.1", true},
+                 {"fd00::1", true},
+                 {"a.example:80", false},
+                 {"http://a", false},
+                 {"[fd00::1]", false},
+                 {"a b", false},
+                 {"a.example/", false},
+                 {"a.example.", false}};
+    struct error err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if ((http_check_hosts(cases[i].hosts, &err) == STATUS_OK) != cases[i].fine)
+            fail_msg("%s", cases[i].hosts);
+    assert_int_equal(http_check_hosts("a.example, b.example:80", &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "'b.example:80' is no host"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +518,9 @@ int main(void)
         cmocka_unit_test(test_sound_heads),
         cmocka_unit_test(test_routes),
         cmocka_unit_test(test_the_path_that_was_meant),
+        cmocka_unit_test(test_content_types),
+        cmocka_unit_test(test_names_of_this_machine),
+        cmocka_unit_test(test_lists_of_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,10 +90,11 @@ static bool admit(void *context, struct http_exchange *exchange, struct http_rep
     return false;
 }
 
-static void refuse(void *context, struct http_exchange *exchange,
+static void refuse(void *context, struct http_exchange *exchange, const char *peer,
                    const struct http_refusal *refusal, struct http_reply *reply)
 {
     (void)context;
+    assert_memory_equal(peer, "127.0.0.", 8); /* also of a request that can't be read */
     reply->content_type = "application/json";
     str_addf(&reply->body, "{\"code\": \"%s\", \"path\": \"%s\", \"message\": \"%s\"}",
              refusal->code, exchange ? http_exchange_path(exchange) : "", refusal->why.text);

@@ -116,6 +116,10 @@ static void test_a_workers_command_line(void **state)
     router = up_plan_router(&fixture.context);
     assert_string_equal(router.argv[router.argc - 2], "--http-cors-origins");
     assert_string_equal(router.argv[router.argc - 1], "*");
+    strcpy(fixture.settings.passed.allowed_hosts, "api.example");
+    router = up_plan_router(&fixture.context);
+    assert_string_equal(router.argv[router.argc - 2], "--allowed-hosts");
+    assert_string_equal(router.argv[router.argc - 1], "api.example");
     arena_deinit(&fixture.arena);
 }
 

@@ -16,6 +16,7 @@
 static const char *const known[] = {
     "BATON_ACCESS_LOG",
     "BATON_ADVERTISE",
+    "BATON_ALLOWED_HOSTS",
     "BATON_API_KEYS",
     "BATON_API_KEY_FILE",
     "BATON_BATCH",
@@ -87,6 +88,7 @@ static const char *const known[] = {
     "BATON_MAX_BATCH_SEQUENCES",
     "BATON_MAX_BATCH_TOKENS",
     "BATON_MAX_CONNECTIONS",
+    "BATON_MAX_CONNECTIONS_PER_ADDRESS",
     "BATON_MAX_QUEUE",
     "BATON_MAX_REQUESTS",
     "BATON_MAX_SEQUENCES",
@@ -125,6 +127,7 @@ static const char *const known[] = {
     "BATON_PRIORITIES",
     "BATON_PRIORITY",
     "BATON_PROMPT_LOGPROBS",
+    "BATON_PROXY_ADDRESSES",
     "BATON_RANDOM_WEIGHTS",
     "BATON_READY_FD",
     "BATON_READY_FILE",

@@ -115,9 +115,12 @@ static void finish(struct http_connection *connection)
         linger(connection);
         return;
     }
-    connection->phase = PHASE_HEAD;
+    bool skips = connection->body.part != BODY_WHOLE; /* a refusal didn't wait for it */
+    connection->phase = skips ? PHASE_SKIPPING : PHASE_HEAD;
     connection->idle_since_us = sent_us ? sent_us : clock_now_us();
-    http_connection_set_deadline(connection, connection->idle_since_us + service->config.idle_us);
+    http_connection_set_deadline(connection,
+                                 connection->idle_since_us +
+                                     (skips ? service->config.body_us : service->config.idle_us));
     http_intake_resume(connection);
 }
 
@@ -156,6 +159,15 @@ static void send_and_go_on(struct http_connection *connection)
 
 /* --- refusals --- */
 
+/* Returns whether the connection can go on behind a refusal of its request. A client that waits for
+ * 100 Continue may send its body all the same, or not. */
+static bool may_skip_body(const struct http_connection *connection)
+{
+    const struct http_body *body = &connection->body;
+    return body->part == BODY_WHOLE ||
+           (body->left <= HTTP_MAX_SKIPPED_BYTES && !connection->exchange->head.expects_continue);
+}
+
 void http_answer_keep_reply(struct http_connection *connection, const struct http_reply *reply)
 {
     struct str head;
@@ -163,7 +175,7 @@ void http_answer_keep_reply(struct http_connection *connection, const struct htt
     atomic_fetch_add(&connection->loop->service->refused, 1);
     if (connection->exchange)
         framing = connection->exchange->framing;
-    framing.keep_alive &= !connection->closing;
+    framing.keep_alive &= !connection->closing && may_skip_body(connection);
     connection->closing = !framing.keep_alive;
     struct http_reply_head what = {reply->status, reply->content_type, &reply->fields,
                                    HTTP_LENGTH_KNOWN, reply->body.length};
@@ -188,8 +200,10 @@ void http_answer_keep_refusal(struct http_connection *connection, const struct h
         (void)http_reply_add_header(&reply, "Allow", allow);
     if (why->status == 503)
         (void)http_reply_add_header(&reply, "Retry-After", "1");
+    char peer[HTTP_PEER_BYTES];
+    http_peer_name(&connection->peer, peer, sizeof peer);
     if (config->refuse)
-        config->refuse(config->context, connection->exchange, why, &reply);
+        config->refuse(config->context, connection->exchange, peer, why, &reply);
     else
         str_addf(&reply.body, "%s\n", why->why.text);
     http_answer_keep_reply(connection, &reply);
@@ -333,7 +347,8 @@ static void time_out(struct http_connection *connection)
 {
     struct http_service *service = connection->loop->service;
     struct http_refusal why;
-    if (is_idle(connection) || connection->phase == PHASE_LINGERING) {
+    if (is_idle(connection) || connection->phase == PHASE_LINGERING ||
+        connection->phase == PHASE_SKIPPING) {
         http_connection_end(connection, HTTP_SENT, false);
         return;
     }
@@ -377,7 +392,7 @@ static void on_timer(evutil_socket_t fd, short events, void *context)
 /* --- life --- */
 
 void http_connection_create(struct http_loop *loop, const struct http_socket *socket,
-                            const struct http_peer *peer, bool surplus)
+                            const struct http_peer *peer, enum http_surplus surplus)
 {
     struct http_connection *connection = malloc(sizeof *connection);
     ASSERT(connection);
@@ -388,6 +403,7 @@ void http_connection_create(struct http_loop *loop, const struct http_socket *so
         .peer = *peer,
         .idle_since_us = now_us,
         .timer_us = UINT64_MAX,
+        .body = {.part = BODY_WHOLE},
     };
     TAILQ_INSERT_TAIL(&loop->connections, connection, link);
     event_assign(&connection->readable, loop->base, socket->fd, EV_READ | EV_PERSIST, on_readable,
@@ -399,7 +415,8 @@ void http_connection_create(struct http_loop *loop, const struct http_socket *so
     if (surplus) {
         struct http_refusal why;
         (void)http_refuse(&why, 503, HTTP_CODE_TOO_MANY,
-                          "all connections are taken: try again shortly");
+                          "all connections%s are taken: try again shortly",
+                          surplus == HTTP_SURPLUS_ADDRESS ? " that one address may have" : "");
         http_answer_refuse(connection, &why);
     }
 }
@@ -430,6 +447,7 @@ void http_connection_end(struct http_connection *connection, enum http_outcome o
     TAILQ_REMOVE(&connection->loop->connections, connection, link);
     connection->next = connection->loop->dead;
     connection->loop->dead = connection;
+    http_service_give_back_place(service, &connection->peer);
     if (atomic_fetch_sub(&service->connections, 1) == 1) {
         pthread_mutex_lock(&service->lock);
         pthread_cond_broadcast(&service->empty);
@@ -441,13 +459,14 @@ void http_connection_end(struct http_connection *connection, enum http_outcome o
 
 /* A connection that isn't idle for long enough goes to the end of the line: it is looked at again
  * after all others. */
-bool http_connection_make_room(struct http_loop *loop)
+bool http_connection_make_room(struct http_loop *loop, const struct http_peer *of)
 {
     uint64_t now_us = clock_now_us();
     struct http_connection *last = TAILQ_LAST(&loop->connections, http_connections);
     for (int i = 0; last && i < LOOKED_AT_FOR_ROOM; i++) {
         struct http_connection *first = TAILQ_FIRST(&loop->connections);
-        if (is_idle(first) && now_us - first->idle_since_us >= IDLE_ENOUGH_US) {
+        if (is_idle(first) && now_us - first->idle_since_us >= IDLE_ENOUGH_US &&
+            (!of || peer_places_same(&first->peer.address.any, &of->address.any))) {
             atomic_fetch_add(&loop->service->made_room, 1);
             http_connection_end(first, HTTP_SENT, false);
             return true;
@@ -462,6 +481,6 @@ bool http_connection_make_room(struct http_loop *loop)
 
 void http_connection_end_if_idle(struct http_connection *connection)
 {
-    if (is_idle(connection))
+    if (is_idle(connection) || connection->phase == PHASE_SKIPPING)
         linger(connection);
 }

@@ -367,6 +367,16 @@ bool http_exchange_watch(struct http_exchange *exchange,
     return watched;
 }
 
+bool http_exchange_unwatch(struct http_exchange *exchange)
+{
+    pthread_mutex_lock(&exchange->lock);
+    bool watched = exchange->loop;
+    if (watched)
+        exchange->over = NULL;
+    pthread_mutex_unlock(&exchange->lock);
+    return watched;
+}
+
 /* --- for the loop --- */
 
 enum status http_exchange_create(struct http_connection *connection, char *bytes, size_t count,

@@ -111,6 +111,9 @@ bool http_exchange_watch(struct http_exchange *exchange,
                          void (*over)(void *context, struct http_exchange *exchange,
                                       enum http_outcome outcome),
                          void *context) WARN_UNUSED;
+/* Takes the watcher away, and returns true. False: the exchange is over, and the watcher was called
+ * or is being called. */
+bool http_exchange_unwatch(struct http_exchange *exchange) WARN_UNUSED;
 
 /* --- for this folder: the bytes of a reply's head on the wire (http_reply.c) --- */
 

@@ -75,12 +75,59 @@ static void answer_preflight(void *context, struct http_exchange *exchange)
     http_reply_deinit(&reply);
 }
 
+/* Refuses a request that a page in a browser may be behind: one for a host that isn't this
+ * machine's, or by a page of such a host. False: it is refused. */
+static bool check_names(struct http_connection *connection)
+{
+    const struct http_server_config *config = &connection->loop->service->config;
+    const struct http_head *head = &connection->exchange->head;
+    const char *host = http_head_field(head, "host"); /* browsers always send one */
+    const char *origin = http_head_field(head, "origin");
+    struct http_refusal why;
+    if (host && !http_host_is_own(host, config->allowed_hosts))
+        (void)http_refuse(&why, 403, HTTP_CODE_HOST,
+                          "the host '%.100s' is not a name of this machine: a server on loopback "
+                          "answers only to localhost and loopback addresses, because a web page "
+                          "may have chosen the name; the setting allowed-hosts lets it answer to "
+                          "others",
+                          host);
+    else if (origin && !http_origin_is_own(origin, config->allowed_hosts, config->cors_origins))
+        (void)http_refuse(
+            &why, 403, HTTP_CODE_ORIGIN,
+            "pages of '%.100s' may not ask: a server on loopback answers only to "
+            "pages of this machine%s",
+            origin,
+            config->cors_origins ? "; the setting http-cors-origins lets it answer to others" : "");
+    else
+        return true;
+    http_answer_keep_refusal(connection, &why, NULL);
+    return false;
+}
+
+static bool check_type(struct http_connection *connection)
+{
+    const struct http_head *head = &connection->exchange->head;
+    const char *type = http_head_field(head, "content-type");
+    struct http_refusal why;
+    if (!(connection->route->methods & HTTP_TAKES_JSON) || head->method != HTTP_POST ||
+        http_is_json(type))
+        return true;
+    (void)http_refuse(&why, 415, HTTP_CODE_TYPE,
+                      "the body must be JSON and say so, with the header field 'Content-Type: "
+                      "application/json'; found %s%.60s%s",
+                      type ? "'" : "none", type ? type : "", type ? "'" : "");
+    http_answer_keep_refusal(connection, &why, NULL);
+    return false;
+}
+
 static void choose_route(struct http_connection *connection)
 {
     const struct http_server_config *config = &connection->loop->service->config;
     const struct http_head *head = &connection->exchange->head;
     static const struct http_route preflight = {"*", HTTP_OPTIONS, answer_preflight};
     unsigned allowed;
+    if (connection->loop->service->guarded && !check_names(connection))
+        return;
     if (connection->exchange->framing.allow_origin && head->method == HTTP_OPTIONS &&
         http_head_field(head, "access-control-request-method")) {
         connection->route = &preflight; /* it comes without a key: its body is dropped */
@@ -93,7 +140,7 @@ static void choose_route(struct http_connection *connection)
         refuse_route(connection, allowed);
         return;
     }
-    if (!config->admit)
+    if (!check_type(connection) || !config->admit)
         return;
     struct http_reply reply;
     http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
@@ -105,9 +152,8 @@ static void choose_route(struct http_connection *connection)
 static void begin_body(struct http_connection *connection)
 {
     const struct http_head *head = &connection->exchange->head;
-    connection->body.dropped |= connection->refusal != NULL;
-    if (connection->refusal && head->expects_continue) {
-        connection->closing = true; /* a client that asks before it sends is answered before */
+    if (connection->refusal) {
+        connection->body.dropped = true;
         http_answer_send_refusal(connection);
         return;
     }
@@ -197,6 +243,27 @@ static size_t take_body(struct http_connection *connection, const char *bytes, s
     return used;
 }
 
+/* The answer has left. */
+static size_t skip_body(struct http_connection *connection, const char *bytes, size_t count)
+{
+    struct http_refusal why;
+    size_t used;
+    enum status status = http_body_take(&connection->body, bytes, count, &used, NULL, &why);
+    connection->skipped_bytes += used;
+    if (status != STATUS_OK || connection->skipped_bytes > 2 * HTTP_MAX_SKIPPED_BYTES) {
+        http_connection_end_if_idle(connection); /* malformed, or with frames without end */
+        return count;
+    }
+    if (connection->body.part == BODY_WHOLE) {
+        connection->skipped_bytes = 0;
+        connection->phase = PHASE_HEAD;
+        connection->idle_since_us = clock_now_us();
+        http_connection_set_deadline(connection, connection->idle_since_us +
+                                                     connection->loop->service->config.idle_us);
+    }
+    return used;
+}
+
 /* --- bytes --- */
 
 static size_t keep_behind(struct http_connection *connection, const char *bytes, size_t count)
@@ -224,6 +291,7 @@ void http_intake_take(struct http_connection *connection, const char *bytes, siz
         case PHASE_HEAD: used = take_head(connection, bytes, count); break;
         case PHASE_BODY: used = take_body(connection, bytes, count); break;
         case PHASE_BUSY: used = keep_behind(connection, bytes, count); break;
+        case PHASE_SKIPPING: used = skip_body(connection, bytes, count); break;
         case PHASE_LINGERING:
             connection->lingered_bytes += count;
             if (connection->lingered_bytes > MAX_LINGER_BYTES)

@@ -15,7 +15,7 @@ struct http_arrival {
     struct http_arrival *next;
     struct http_socket socket;
     struct http_peer peer;
-    bool surplus;
+    enum http_surplus surplus;
 };
 
 static _Thread_local struct http_loop *own_loop;
@@ -44,7 +44,7 @@ void http_loop_queue(struct http_loop *loop, struct http_exchange *exchange)
 }
 
 void http_loop_give(struct http_loop *loop, const struct http_socket *socket,
-                    const struct http_peer *peer, bool surplus)
+                    const struct http_peer *peer, enum http_surplus surplus)
 {
     struct http_arrival *arrival = malloc(sizeof *arrival);
     ASSERT(arrival);
@@ -70,7 +70,10 @@ static void take_arrivals(struct http_loop *loop, struct http_arrival *arrivals)
     while (arrivals) {
         struct http_arrival *arrival = arrivals;
         arrivals = arrival->next;
-        bool surplus = arrival->surplus && !http_connection_make_room(loop);
+        enum http_surplus surplus = arrival->surplus;
+        if (surplus && http_connection_make_room(
+                           loop, surplus == HTTP_SURPLUS_ADDRESS ? &arrival->peer : NULL))
+            surplus = HTTP_SURPLUS_NONE;
         atomic_fetch_add(surplus ? &loop->service->turned_away : &loop->service->accepted, 1);
         http_connection_create(loop, &arrival->socket, &arrival->peer, surplus);
         free(arrival);

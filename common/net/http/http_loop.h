@@ -6,6 +6,7 @@
 #ifndef BATON_NET_HTTP_HTTP_LOOP_H
 #define BATON_NET_HTTP_HTTP_LOOP_H
 
+#include "common/base/peer_places.h"
 #include "common/net/http/http_server.h"
 #include "common/net/http/http_socket.h"
 
@@ -19,6 +20,8 @@
 #define HTTP_READ_BYTES 16384
 /* Bytes behind a request that is under way are kept. From this many on nothing more is read. */
 #define HTTP_MAX_BEHIND_BYTES 16384
+/* The body of a refused request that is waited for, to keep the connection. */
+#define HTTP_MAX_SKIPPED_BYTES (256u << 10)
 
 struct http_connection;
 struct http_arrival;
@@ -30,9 +33,23 @@ struct http_service {
     struct http_server_config config; /* with the defaults */
     atomic_bool draining;
     atomic_size_t connections, body_bytes, unsent_bytes;
-    atomic_uint_fast64_t accepted, turned_away, made_room, requests, refused, slow, gone;
-    pthread_mutex_t lock; /* for `empty` */
-    pthread_cond_t empty; /* connections has become 0 */
+    atomic_uint_fast64_t accepted, turned_away, closed, made_room, requests, refused, slow, gone;
+    bool guarded;               /* config.allowed_hosts holds: the server listens on loopback */
+    pthread_mutex_t lock;       /* for `empty` and `places` */
+    pthread_cond_t empty;       /* connections has become 0 */
+    struct peer_places *places; /* places of all connections, by their peers */
+};
+
+/* Takes a place for a connection that has come. Any thread. */
+enum peer_place http_service_take_place(struct http_service *service, const struct http_peer *peer);
+/* Gives it back, when the connection has ended. Any thread. */
+void http_service_give_back_place(struct http_service *service, const struct http_peer *peer);
+
+/* The limit that a new connection is beyond. */
+enum http_surplus {
+    HTTP_SURPLUS_NONE,
+    HTTP_SURPLUS_ALL,     /* the server's */
+    HTTP_SURPLUS_ADDRESS, /* its address's */
 };
 
 /* Accepts no more connections. The first loop's thread. */
@@ -74,7 +91,7 @@ void http_loop_destroy(struct http_loop *loop);
 /* Gives the loop a connection that is counted already. A surplus one only gets a refusal. Any
  * thread. */
 void http_loop_give(struct http_loop *loop, const struct http_socket *socket,
-                    const struct http_peer *peer, bool surplus);
+                    const struct http_peer *peer, enum http_surplus surplus);
 /* Queues an exchange, which the loop looks at whenever it is awake. One reference becomes the
  * queue's. Any thread, under the exchange's lock. */
 void http_loop_queue(struct http_loop *loop, struct http_exchange *exchange);
@@ -92,7 +109,9 @@ enum http_phase {
     PHASE_HEAD, /* -> BODY or BUSY when the head is whole; idle before its first byte */
     PHASE_BODY, /* -> BUSY when the body is whole */
     PHASE_BUSY, /* a handler has the request, or an answer leaves -> HEAD or LINGERING when it has
-                   left */
+                   left, SKIPPING if the body hasn't come */
+    PHASE_SKIPPING, /* a refusal has left before the body came, and bytes of the body are dropped ->
+                       HEAD when it is whole */
     PHASE_LINGERING, /* nothing more is sent; bytes that still come are dropped, so that the answer
                         isn't lost over them -> DEAD */
     PHASE_DEAD,
@@ -115,14 +134,14 @@ struct http_connection {
     uint64_t deadline_us;   /* 0: none */
     uint64_t timer_us;      /* the timer is due then, or before; UINT64_MAX: it isn't set */
     uint64_t idle_since_us; /* if it is idle */
-    uint64_t body_begun_us, lingered_bytes;
+    uint64_t body_begun_us, lingered_bytes, skipped_bytes;
     struct http_scan scan;
     char *head; /* the bytes that have come of it; NULL: none */
     size_t head_capacity;
     struct http_body body;
     struct http_exchange *exchange; /* from its whole head to its end */
     const struct http_route *route;
-    struct evbuffer *refusal; /* sent instead of calling a handler, when the body has come */
+    struct evbuffer *refusal; /* sent instead of calling a handler, before the body is read */
     char *behind;             /* bytes of further requests that came while one was under way */
     size_t behind_bytes;
     struct evbuffer *out; /* NULL: nothing is to be sent */
@@ -130,14 +149,15 @@ struct http_connection {
 
 /* Takes the socket over. A surplus connection only gets a refusal. */
 void http_connection_create(struct http_loop *loop, const struct http_socket *socket,
-                            const struct http_peer *peer, bool surplus);
+                            const struct http_peer *peer, enum http_surplus surplus);
 /* Ends it and its exchange. The memory goes when the loop settles. `hard`: so that the client can
  * tell that something is missing. */
 void http_connection_end(struct http_connection *connection, enum http_outcome outcome, bool hard);
 /* Ends a connection that has been idle for a second, if there is one, and returns true. Looks at a
- * few only, beginning with those that it hasn't looked at for longest. */
-bool http_connection_make_room(struct http_loop *loop);
-/* The server drains: ends an idle connection. */
+ * few only, beginning with those that it hasn't looked at for longest. `of`: only connections of
+ * this peer's address; NULL: of any. */
+bool http_connection_make_room(struct http_loop *loop, const struct http_peer *of);
+/* Ends a connection that is idle, or that waits for the body of a refused request. */
 void http_connection_end_if_idle(struct http_connection *connection);
 void http_connection_start_reading(struct http_connection *connection);
 void http_connection_stop_reading(struct http_connection *connection);
@@ -150,8 +170,8 @@ void http_answer_flush(struct http_connection *connection);
 void http_answer_say_continue(struct http_connection *connection);
 /* Refuses a request that is malformed, too large or too slow, and closes behind the refusal. */
 void http_answer_refuse(struct http_connection *connection, const struct http_refusal *why);
-/* Refuses a request that is well-formed: keeps the refusal until its body has come. `allow`: the
- * methods, for a 405, or NULL. */
+/* Refuses a request that is well-formed: keeps the refusal until the head has been dealt with.
+ * `allow`: the methods, for a 405, or NULL. */
 void http_answer_keep_refusal(struct http_connection *connection, const struct http_refusal *why,
                               const char *allow);
 void http_answer_keep_reply(struct http_connection *connection, const struct http_reply *reply);

@@ -23,15 +23,18 @@ struct http_refusal {
     struct error why; /* a sentence for the author of the client */
 };
 
-#define HTTP_CODE_MALFORMED       "malformed_request"    /* 400: no HTTP/1.1, or ambiguous */
-#define HTTP_CODE_TARGET_TOO_LONG "uri_too_long"         /* 414 */
-#define HTTP_CODE_HEAD_TOO_LARGE  "headers_too_large"    /* 431 */
-#define HTTP_CODE_BODY_TOO_LARGE  "body_too_large"       /* 413 */
-#define HTTP_CODE_EXPECTATION     "expectation_failed"   /* 417 */
-#define HTTP_CODE_VERSION         "http_version"         /* 505 */
-#define HTTP_CODE_SLOW            "request_timeout"      /* 408 */
-#define HTTP_CODE_NOT_FOUND       "not_found"            /* 404 */
-#define HTTP_CODE_METHOD          "method_not_allowed"   /* 405 */
+#define HTTP_CODE_MALFORMED       "malformed_request"  /* 400: no HTTP/1.1, or ambiguous */
+#define HTTP_CODE_HOST            "host_not_allowed"   /* 403: a page may have chosen the name */
+#define HTTP_CODE_ORIGIN          "origin_not_allowed" /* 403: a page asks */
+#define HTTP_CODE_TYPE            "unsupported_media_type" /* 415: the body isn't JSON */
+#define HTTP_CODE_TARGET_TOO_LONG "uri_too_long"           /* 414 */
+#define HTTP_CODE_HEAD_TOO_LARGE  "headers_too_large"      /* 431 */
+#define HTTP_CODE_BODY_TOO_LARGE  "body_too_large"         /* 413 */
+#define HTTP_CODE_EXPECTATION     "expectation_failed"     /* 417 */
+#define HTTP_CODE_VERSION         "http_version"           /* 505 */
+#define HTTP_CODE_SLOW            "request_timeout"        /* 408 */
+#define HTTP_CODE_NOT_FOUND       "not_found"              /* 404 */
+#define HTTP_CODE_METHOD          "method_not_allowed"     /* 405 */
 #define HTTP_CODE_NO_ROOM         "overloaded"           /* 503: bodies of all requests together */
 #define HTTP_CODE_TOO_MANY        "too_many_connections" /* 503 */
 #define HTTP_CODE_INTERNAL        "internal_error"       /* 500 */

@@ -1,9 +1,11 @@
 #include "common/net/http/http_route.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 
 #define MAX_ORIGIN_BYTES 256
+#define MAX_HOST_BYTES   256
 
 static bool takes_path(const struct http_route *route, const char *path)
 {
@@ -88,10 +90,26 @@ void http_route_allow(unsigned methods, char text[HTTP_ALLOW_BYTES])
         }
 }
 
-/* --- pages of other origins --- */
+bool http_is_json(const char *type)
+{
+    static const char kind[] = "application/", json[] = "json";
+    if (!type || strncasecmp(type, kind, strlen(kind)) != 0)
+        return false;
+    type += strlen(kind);
+    size_t length = strcspn(type, "; \t");
+    const char *behind = type + length + strspn(type + length, " \t");
+    if (*behind && *behind != ';')
+        return false;
+    if (length < strlen(json) || strncasecmp(type + length - strlen(json), json, strlen(json)))
+        return false;
+    length -= strlen(json);
+    return length == 0 || (length > 1 && type[length - 1] == '+');
+}
+
+/* --- lists --- */
 
 /* Returns the next entry of the list, without the blanks around it. NULL: no more. */
-static const char *next_origin(const char **list, size_t *length)
+static const char *next_entry(const char **list, size_t *length)
 {
     const char *begin = *list + strspn(*list, " ,");
     *length = strcspn(begin, ",");
@@ -101,12 +119,90 @@ static const char *next_origin(const char **list, size_t *length)
     return *length ? begin : NULL;
 }
 
+/* --- names of this machine --- */
+
+static bool is_loopback(const char *host)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (inet_pton(AF_INET, host, &v4) == 1)
+        return ntohl(v4.s_addr) >> 24 == 127;
+    if (inet_pton(AF_INET6, host, &v6) != 1)
+        return false;
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+}
+
+static bool is_listed(const char *hosts, const char *host)
+{
+    size_t length;
+    for (const char *one; hosts && (one = next_entry(&hosts, &length));)
+        if ((length == 1 && *one == '*') ||
+            (length == strlen(host) && !strncasecmp(one, host, length)))
+            return true;
+    return false;
+}
+
+/* Copies the host of "host", "host:80", "[::1]" or "[::1]:80", without brackets or a dot at its
+ * end. False: it is something else. */
+static bool cut_host(const char *text, char host[MAX_HOST_BYTES])
+{
+    bool bracketed = *text == '[';
+    text += bracketed;
+    size_t length = strcspn(text, bracketed ? "]" : ":");
+    const char *port = text + length + bracketed;
+    if (!length || length >= MAX_HOST_BYTES || (bracketed && text[length] != ']') ||
+        (*port && (*port != ':' || port[1 + strspn(port + 1, "0123456789")])))
+        return false;
+    memcpy(host, text, length);
+    host[length - (!bracketed && length > 1 && text[length - 1] == '.')] = 0;
+    return true;
+}
+
+bool http_host_is_own(const char *text, const char *hosts)
+{
+    static const char local[] = "localhost";
+    char host[MAX_HOST_BYTES] = {0};
+    if (!cut_host(text, host))
+        return false;
+    size_t length = strlen(host), end = strlen(local);
+    bool is_local = length >= end && !strcasecmp(host + length - end, local) &&
+                    (length == end || host[length - end - 1] == '.');
+    return is_local || is_loopback(host) || is_listed(hosts, host);
+}
+
+bool http_origin_is_own(const char *origin, const char *hosts, const char *origins)
+{
+    const char *host = strstr(origin, "://");
+    return http_cors_allowed(origins, origin) ||
+           (host && http_host_is_own(host + strlen("://"), hosts));
+}
+
+enum status http_check_hosts(const char *hosts, struct error *err)
+{
+    size_t length;
+    for (const char *one; (one = next_entry(&hosts, &length));) {
+        struct in6_addr v6;
+        char entry[MAX_HOST_BYTES] = {0}, host[MAX_HOST_BYTES];
+        if (length < sizeof entry)
+            memcpy(entry, one, length);
+        bool is_name = cut_host(entry, host) && !strcmp(entry, host) && !strpbrk(entry, "/[] \t");
+        if (strcmp(entry, "*") != 0 && !is_name && inet_pton(AF_INET6, entry, &v6) != 1)
+            return error_set(err, STATUS_INVALID,
+                             "'%.*s' is no host: give * for all, or names and addresses without "
+                             "scheme and port, like api.example.com, divided by commas",
+                             length < 100 ? (int)length : 100, one);
+    }
+    return STATUS_OK;
+}
+
+/* --- pages of other origins --- */
+
 bool http_cors_allows_all(const char *origins)
 {
     size_t length;
     if (!origins)
         return false;
-    for (const char *one; (one = next_origin(&origins, &length));)
+    for (const char *one; (one = next_entry(&origins, &length));)
         if (length == 1 && *one == '*')
             return true;
     return false;
@@ -119,7 +215,7 @@ const char *http_cors_allowed(const char *origins, const char *origin)
         return NULL;
     if (http_cors_allows_all(origins))
         return "*";
-    for (const char *one; (one = next_origin(&origins, &length));)
+    for (const char *one; (one = next_entry(&origins, &length));)
         if (length == strlen(origin) && !memcmp(one, origin, length))
             return origin;
     return NULL;
@@ -176,7 +272,7 @@ static enum status check_origin(const char *text, size_t length, struct error *e
 enum status http_check_origins(const char *origins, struct error *err)
 {
     size_t length;
-    for (const char *one; (one = next_origin(&origins, &length));)
+    for (const char *one; (one = next_entry(&origins, &length));)
         if (!(length == 1 && *one == '*'))
             TRY(check_origin(one, length, err));
     return STATUS_OK;

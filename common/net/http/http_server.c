@@ -19,7 +19,9 @@
 #define MOD            "http"
 #define ADDRESS_BYTES  64
 #define LISTEN_BACKLOG 4096
-#define PAUSE_US       100000 /* without accepting: no room, or no descriptor is left */
+#define EACH_SURPLUS   4        /* the same, beyond the share of one address */
+#define COMPLAIN_US    10000000 /* one line for all connections that were closed in that time */
+#define PAUSE_US       100000   /* without accepting: no room, or no descriptor is left */
 /* A client that is silent for the first, and doesn't answer probes, the second apart, has lost its
  * machine or its network. */
 #define ALIVE_AFTER_S 30
@@ -41,6 +43,7 @@ struct http_door {
     struct event *open_event; /* ends a pause */
     int spare_fd;             /* given up to turn a client away; -1: none */
     bool complained;          /* since the last connection that left room */
+    uint64_t closed, told_us; /* connections closed at once since the last line about them */
     char address[ADDRESS_BYTES];
 };
 
@@ -97,19 +100,51 @@ static void set_options(int fd)
                    sizeof options[i].value);
 }
 
-static void let_in(struct http_door *door, int fd, const struct sockaddr *from, int length,
-                   bool surplus)
+enum peer_place http_service_take_place(struct http_service *service, const struct http_peer *peer)
+{
+    pthread_mutex_lock(&service->lock);
+    enum peer_place place = peer_places_take(service->places, &peer->address.any);
+    pthread_mutex_unlock(&service->lock);
+    return place;
+}
+
+void http_service_give_back_place(struct http_service *service, const struct http_peer *peer)
+{
+    pthread_mutex_lock(&service->lock);
+    peer_places_give_back(service->places, &peer->address.any);
+    pthread_mutex_unlock(&service->lock);
+}
+
+/* Closes a connection for which there isn't even a place to be refused at. */
+static void turn_away(struct http_door *door, int fd, const struct http_peer *peer)
+{
+    char name[ADDRESS_BYTES];
+    uint64_t now_us = clock_now_us();
+    atomic_fetch_add(&door->service->closed, 1);
+    close(fd);
+    door->closed++;
+    if (door->told_us && now_us - door->told_us < COMPLAIN_US)
+        return;
+    http_peer_name(peer, name, sizeof name);
+    log_warn(MOD,
+             "address=%s peer=%s closed=%llu msg=\"connections are closed at once: all places of "
+             "the door, or those of the peer's address, are taken\"",
+             door->address, name, (unsigned long long)door->closed);
+    door->told_us = now_us;
+    door->closed = 0;
+}
+
+static void let_in(struct http_door *door, int fd, const struct http_peer *peer,
+                   enum http_surplus surplus)
 {
     struct http_socket socket;
-    struct http_peer peer = {0};
-    if ((size_t)length <= sizeof peer.address)
-        memcpy(&peer.address, from, (size_t)length);
     if (!http_socket_begin(door->tls, fd, &socket)) {
+        http_service_give_back_place(door->service, peer);
         close(fd);
         return;
     }
     atomic_fetch_add(&door->service->connections, 1);
-    http_loop_give(door->loops[door->next_loop], &socket, &peer, surplus);
+    http_loop_give(door->loops[door->next_loop], &socket, peer, surplus);
     door->next_loop = (door->next_loop + 1) % door->service->config.threads;
     http_loop_settle(door->loops[0]);
 }
@@ -119,13 +154,18 @@ static void on_connection(struct evconnlistener *listener, evutil_socket_t fd,
 {
     (void)listener;
     struct http_door *door = context;
-    bool surplus = has_no_room(door, 0);
-    if (FAILPOINT_FAILS("http.accept") ||
-        (surplus && has_no_room(door, door->service->config.max_surplus))) {
-        close(fd);
+    struct http_peer peer = {0};
+    if ((size_t)length <= sizeof peer.address)
+        memcpy(&peer.address, from, (size_t)length);
+    enum http_surplus surplus = has_no_room(door, 0) ? HTTP_SURPLUS_ALL : HTTP_SURPLUS_NONE;
+    enum peer_place place = PEER_PLACE_NONE;
+    if (!FAILPOINT_FAILS("http.accept") && !has_no_room(door, door->service->config.max_surplus))
+        place = http_service_take_place(door->service, &peer);
+    if (place == PEER_PLACE_NONE) {
+        turn_away(door, fd, &peer);
         return;
     }
-    let_in(door, fd, from, length, surplus);
+    let_in(door, fd, &peer, place == PEER_PLACE_BEYOND ? HTTP_SURPLUS_ADDRESS : surplus);
     if (!has_no_room(door, 0))
         door->complained = false;
     else if (!door->service->config.turns_away)
@@ -174,6 +214,7 @@ static enum status listen_on(struct http_door *door, struct error *err)
     bool loopback = at.address.any.sa_family == AF_INET
                         ? ntohl(at.address.v4.sin_addr.s_addr) >> 24 == 127
                         : IN6_IS_ADDR_LOOPBACK(&at.address.v6.sin6_addr);
+    door->service->guarded = loopback && door->service->config.allowed_hosts;
     if (!door->tls && !loopback)
         log_warn(MOD, "msg=\"listening beyond loopback without TLS%s\" address=%s",
                  door->service->config.keyless
@@ -238,6 +279,10 @@ static void set_defaults(struct http_server_config *config)
     config->threads = (unsigned)or_default(config->threads, 1);
     config->max_connections = or_default(config->max_connections, HTTP_MAX_CONNECTIONS);
     config->max_surplus = or_default(config->max_surplus, HTTP_MAX_SURPLUS);
+    config->max_per_address =
+        or_default(config->max_per_address, peer_places_default_share(config->max_connections));
+    if (!config->uncounted)
+        config->uncounted = PEER_LOOPBACK;
     config->max_body_bytes = or_default(config->max_body_bytes, HTTP_MAX_BODY_BYTES);
     config->max_bodies_bytes = or_default(config->max_bodies_bytes, HTTP_MAX_BODIES_BYTES);
     config->max_unsent_bytes = or_default(config->max_unsent_bytes, HTTP_MAX_UNSENT_BYTES);
@@ -263,9 +308,22 @@ static void init_service(struct http_service *service, const struct http_server_
     pthread_condattr_destroy(&monotonic);
 }
 
+static enum status open_places(struct http_service *service, struct error *err)
+{
+    const struct http_server_config *config = &service->config;
+    struct peer_ranges uncounted;
+    TRY(peer_ranges_parse(config->uncounted, &uncounted, err));
+    enum status status =
+        peer_places_create(config->max_connections + config->max_surplus, config->max_per_address,
+                           EACH_SURPLUS, &uncounted, &service->places);
+    return status == STATUS_OK ? STATUS_OK
+                               : error_set(err, status, "no memory for the HTTP server");
+}
+
 static enum status start(struct http_server *server, struct error *err)
 {
     unsigned threads = server->service.config.threads;
+    TRY(open_places(&server->service, err));
     for (unsigned i = 0; i < threads; i++)
         TRY(http_loop_create(&server->service, &server->loops[i], err));
     TRY(open_door(&server->door, &server->service, server->loops, err));
@@ -300,6 +358,7 @@ void http_server_figures(const struct http_server *server, struct http_figures *
     *figures = (struct http_figures){.connections = atomic_load(&service->connections),
                                      .accepted = atomic_load(&service->accepted),
                                      .turned_away = atomic_load(&service->turned_away),
+                                     .closed = atomic_load(&service->closed),
                                      .made_room = atomic_load(&service->made_room),
                                      .requests = atomic_load(&service->requests),
                                      .refused = atomic_load(&service->refused),
@@ -335,6 +394,7 @@ void http_server_stop(struct http_server *server)
     close_door(&server->door);
     for (unsigned i = 0; i < server->service.config.threads; i++)
         http_loop_destroy(server->loops[i]);
+    peer_places_destroy(server->service.places);
     pthread_mutex_destroy(&server->service.lock);
     pthread_cond_destroy(&server->service.empty);
     free(server);

@@ -46,13 +46,18 @@ struct http_server_config {
      * with `reply`, which the hook fills (401, 429). NULL: all are admitted. */
     bool (*admit)(void *context, struct http_exchange *exchange, struct http_reply *reply);
     /* Words a refusal: fills body and content type of a reply that has its status. `exchange` is
-     * NULL if there is no request. NULL: the refusal's sentence as text. */
-    void (*refuse)(void *context, struct http_exchange *exchange,
+     * NULL if there is no request. `peer` is the client's address, as from http_exchange_peer.
+     * NULL: the refusal's sentence as text. */
+    void (*refuse)(void *context, struct http_exchange *exchange, const char *peer,
                    const struct http_refusal *refusal, struct http_reply *reply);
 
     /* The origins of pages that may read answers in a browser (http_check_origins). NULL, "": none.
      * Outlives the server. */
     const char *cors_origins;
+    /* Beside this machine's own names, the names by which clients may call a server that listens on
+     * loopback (http_check_hosts). Other hosts, and pages of other origins than cors_origins, get a
+     * 403: a page in a browser may be behind them. NULL: any name. Outlives the server. */
+    const char *allowed_hosts;
 
     /* TLS with these (certificates.h), which outlive the server. If they hold CAs, clients must
      * show a certificate that one of them has signed. NULL: no TLS. */
@@ -60,6 +65,11 @@ struct http_server_config {
     bool keyless;           /* no API key is asked for: logged if other machines reach the server */
     unsigned threads;       /* 1 .. HTTP_MAX_THREADS; default 1 */
     size_t max_connections; /* default HTTP_MAX_CONNECTIONS */
+    /* Connections of one address (peer_places.h); default peer_places_default_share. One more ends
+     * an idle one of the same address, or gets a 503, or is closed. */
+    size_t max_per_address;
+    /* Addresses that it doesn't bound (peer_ranges_parse): proxies. NULL: PEER_LOOPBACK. */
+    const char *uncounted;
     /* A connection beyond that ends one that has been idle for a second. If there is none, it gets
      * a 503 (with TLS: it is closed). Beyond max_surplus of these (default HTTP_MAX_SURPLUS), and
      * if no descriptor is left, it is closed at once. False: it waits outside. */
@@ -81,12 +91,14 @@ struct http_server_config {
 
 /* Counted since the start, except the last line and `connections`, which are the state now. */
 struct http_figures {
-    uint64_t connections, accepted, turned_away;
-    uint64_t made_room; /* idle connections that ended so that others could come in */
-    uint64_t requests;  /* taken by a handler */
-    uint64_t refused;   /* by the server or its hooks: heads, routes, sizes, slow ones */
-    uint64_t slow;      /* clients that were too slow to ask, or to read */
-    uint64_t gone;      /* clients that went before their answer was whole */
+    uint64_t connections, accepted;
+    uint64_t turned_away; /* with a 503 */
+    uint64_t closed;      /* at once, without one */
+    uint64_t made_room;   /* idle connections that ended so that others could come in */
+    uint64_t requests;    /* taken by a handler */
+    uint64_t refused;     /* by the server or its hooks: heads, routes, sizes, slow ones */
+    uint64_t slow;        /* clients that were too slow to ask, or to read */
+    uint64_t gone;        /* clients that went before their answer was whole */
     uint64_t body_bytes, unsent_bytes; /* all together */
 };
 

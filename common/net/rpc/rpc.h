@@ -259,6 +259,8 @@ const char *rpc_call_peer(const struct rpc_call *call);
 /* Returns one metadata value, "" if absent, valid as long as the call. `key` in lower case. Server:
  * request headers. Client: response headers, from the first message or `closed` on. */
 const char *rpc_call_metadata(const struct rpc_call *call, const char *key);
+/* Returns the number of entries of this key; rpc_call_metadata returns the first one's value. */
+size_t rpc_call_metadata_count(const struct rpc_call *call, const char *key);
 /* Server, before the first send: adds a response header. STATUS_INVALID: HTTP/2 can't carry it.
  * STATUS_LIMIT: more than RPC_MAX_METADATA. STATUS_CANCELLED: the headers have left, or the call
  * has ended. */

@@ -5,16 +5,42 @@
 #include "common/base/str.h"
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
+#include "router/dispatch/constraint_checks.h"
+#include "router/doors/body_readers.h"
 #include "router/doors/grpc/reply.h"
 #include "router/doors/request_constraint.h"
 #include "router/doors/tokenize.h"
 #include "router/ops/access_log.h"
 #include "router/request_id.h"
 
+#include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_DETOKENIZED_BYTES (4u << 20)
+
+struct grpc_call;
+
+/* Reads the one message of a call, and answers it or submits the call. */
+typedef void message_read(struct grpc_call *self, struct rpc_call *call, struct rpc_bytes bytes,
+                          uint64_t arrival_us);
+
+/* The readers and the handler `closed` may come to the end of a call in any order: the second one
+ * takes it apart. */
+enum { LARGE_READING = 1, LARGE_CLOSED = 2 };
+
+/* A large message while it waits and is read beside the rpc threads. */
+struct large {
+    struct body_job job;
+    struct rpc_call *rpc; /* a reference; NULL: there is no large message */
+    message_read *read;
+    void *copy; /* job.bytes of it */
+    uint64_t arrival_us;
+    atomic_uint state;  /* LARGE_READING, LARGE_CLOSED */
+    enum rpc_code code; /* the end of a call that was closed meanwhile, and its reason */
+    char reason[64];
+};
 
 /* A call of any method, from its opening to its end. The context of its rpc_call. */
 struct grpc_call {
@@ -26,6 +52,7 @@ struct grpc_call {
     size_t model;               /* index of served_models; ROUTER_NO_MODEL: not known */
     struct access_grant *grant; /* for generating, until `call` has it; NULL: none */
     struct call *call;          /* the dispatcher's; NULL: not admitted */
+    struct large large;         /* its message, if that is read beside the rpc threads */
     char name[REQUEST_ID_BYTES];
     char tenant[API_KEY_NAME_BYTES], key[API_KEY_NAME_BYTES]; /* "": none */
 };
@@ -44,6 +71,22 @@ static void name_call(struct grpc_call *self, struct rpc_call *call, const char 
     (void)!rpc_call_add_metadata(call, "x-request-id", self->name);
 }
 
+/* Checks the key, and sets the grant. Two entries are refused, as over HTTP: a proxy in front and
+ * this server might each take another one. */
+static enum reason check_key(struct grpc_call *self, struct rpc_call *call, struct grpc_api *api,
+                             bool uncounted, struct access_refusal *refusal)
+{
+    *refusal = (struct access_refusal){.retry_after_s = 0};
+    if (rpc_call_metadata_count(call, "authorization") > 1) {
+        error_set(&refusal->why, STATUS_INVALID,
+                  "the call has more than one metadata entry 'authorization'");
+        return REASON_MALFORMED;
+    }
+    const char *token = access_token(rpc_call_metadata(call, "authorization"));
+    return uncounted ? access_know(api->access, token, &self->grant, refusal) /* a list of models */
+                     : access_check(api->access, token, clock_now_us(), &self->grant, refusal);
+}
+
 /* Makes the call's context, and checks its key before anything of it is read. NULL: no memory, and
  * the call has ended. A refused call has ended, too. */
 static struct grpc_call *open_call(struct rpc_call *call, struct grpc_api *api, const char *method)
@@ -54,12 +97,7 @@ static struct grpc_call *open_call(struct rpc_call *call, struct grpc_api *api, 
         reply_status(call, REASON_INTERNAL, "out of memory");
         return NULL;
     }
-    const char *token = access_token(rpc_call_metadata(call, "authorization"));
-    /* No quota counts ListModels. */
-    enum reason reason =
-        strcmp(method, "models")
-            ? access_check(api->access, token, clock_now_us(), &self->grant, &refusal)
-            : access_know(api->access, token, &self->grant, &refusal);
+    enum reason reason = check_key(self, call, api, !strcmp(method, "models"), &refusal);
     self->api = api;
     self->method = method;
     self->model = ROUTER_NO_MODEL;
@@ -119,14 +157,13 @@ static void log_closed(const struct grpc_call *self, const struct rpc_call *call
                          .model = self->model == ROUTER_NO_MODEL ? NULL : model_of(self)->name,
                          .tenant = self->tenant,
                          .key = self->key,
-                         .peer = rpc_call_peer(call)});
+                         .peer = rpc_call_peer(call),
+                         .stranger = self->refused && !*self->key});
 }
 
-static void on_closed(struct rpc_call *call, const struct rpc_end *end)
+/* Takes a call apart that is over, and that nothing reads any more. */
+static void close_call(struct grpc_call *self, struct rpc_call *call, const struct rpc_end *end)
 {
-    struct grpc_call *self = rpc_call_context(call);
-    if (!self)
-        return;
     if (!self->submitted)
         log_closed(self, call, end);
     settle_grant(self);
@@ -135,6 +172,87 @@ static void on_closed(struct rpc_call *call, const struct rpc_end *end)
         call_unref(self->call);
     }
     free(self);
+}
+
+static void on_closed(struct rpc_call *call, const struct rpc_end *end)
+{
+    struct grpc_call *self = rpc_call_context(call);
+    if (!self)
+        return;
+    struct large *large = &self->large;
+    bool unread = large->rpc && body_readers_take_back(self->api->readers, &large->job);
+    if (unread) {
+        free(large->copy);
+    } else if (large->rpc) {
+        large->code = end->code;
+        str_copy(large->reason, sizeof large->reason, end->reason);
+        if (atomic_fetch_or(&large->state, LARGE_CLOSED) & LARGE_READING)
+            return;
+    }
+    close_call(self, call, end);
+    if (unread)
+        rpc_call_unref(call);
+}
+
+/* --------------------------------------------------------------------------- messages of calls */
+
+/* On a reader's thread. */
+static void on_turn(struct body_job *job)
+{
+    struct large *large = (struct large *)((char *)job - offsetof(struct large, job));
+    struct grpc_call *self =
+        (struct grpc_call *)((char *)large - offsetof(struct grpc_call, large));
+    struct rpc_call *call = large->rpc;
+    large->read(self, call, (struct rpc_bytes){large->copy, job->bytes}, large->arrival_us);
+    free(large->copy);
+    if (atomic_fetch_and(&large->state, ~(unsigned)LARGE_READING) & LARGE_CLOSED)
+        close_call(self, call,
+                   &(struct rpc_end){.code = large->code, .reason = large->reason, .message = ""});
+    rpc_call_unref(call);
+}
+
+/* Gives a copy of the message to the readers. False: too much waits there. */
+static bool read_beside(struct grpc_call *self, struct rpc_call *call, struct rpc_bytes bytes,
+                        message_read *read, uint64_t arrival_us)
+{
+    struct large *large = &self->large;
+    void *copy = malloc(bytes.size);
+    if (!copy)
+        return false;
+    memcpy(copy, bytes.data, bytes.size);
+    rpc_call_ref(call);
+    *large = (struct large){.job = {.read = on_turn, .bytes = bytes.size},
+                            .rpc = call,
+                            .read = read,
+                            .copy = copy,
+                            .arrival_us = arrival_us,
+                            .state = LARGE_READING};
+    uint64_t owner = constraint_owner_of(self->tenant, rpc_call_peer(call));
+    if (body_readers_give(self->api->readers, &large->job, owner))
+        return true;
+    free(copy);
+    large->rpc = NULL;
+    rpc_call_unref(call);
+    return false;
+}
+
+/* Reads the message: on this thread, or, if it is large, beside it in its tenant's turn. */
+static void take_message(struct rpc_call *call, struct rpc_bytes bytes, message_read *read)
+{
+    struct grpc_call *self = rpc_call_context(call);
+    uint64_t arrival_us = clock_now_us();
+    if (!self || self->refused)
+        return;
+    if (!body_readers_wanted(self->api->readers, bytes.size)) {
+        read(self, call, bytes, arrival_us);
+    } else if (!read_beside(self, call, bytes, read, arrival_us)) {
+        name_call(self, call, NULL);
+        if (!*self->method)
+            router_metrics_ended(self->api->metrics, ROUTER_NO_MODEL, REASON_OVERLOADED);
+        settle_grant(self);
+        reply_status(call, REASON_OVERLOADED,
+                     "too many large requests wait to be read: try again later");
+    }
 }
 
 /* ---------------------------------------------------------------------------------- generating */
@@ -283,13 +401,10 @@ static enum reason read_request(struct grpc_call *self, struct rpc_call *call,
     return REASON_INTERNAL;
 }
 
-static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
+static void generate(struct grpc_call *self, struct rpc_call *call, struct rpc_bytes bytes,
+                     uint64_t arrival_us)
 {
-    struct grpc_call *self = rpc_call_context(call);
-    if (!self || self->refused)
-        return;
     struct grpc_api *api = self->api;
-    uint64_t arrival_us = clock_now_us();
     struct reading reading = {.err = {""}};
     arena_init(&reading.arena, proto_arena_bytes(bytes.size));
     token_ids_init(&reading.tokens, 0); /* read_prompt sets the limit */
@@ -314,6 +429,11 @@ static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
     arena_deinit(&reading.arena);
     token_ids_deinit(&reading.tokens);
     free(reading.constraint);
+}
+
+static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
+{
+    take_message(call, bytes, generate);
 }
 
 /* ---------------------------------------------------------------------- calls answered at once */
@@ -364,11 +484,10 @@ static enum reason tokenize(struct grpc_call *self, const Baton__V1__TokenizeReq
     return tokenize_text(model_of(self), request->text, add_special, ids, err);
 }
 
-static void on_tokenize(struct rpc_call *call, struct rpc_bytes bytes)
+static void read_tokenize(struct grpc_call *self, struct rpc_call *call, struct rpc_bytes bytes,
+                          uint64_t arrival_us)
 {
-    struct grpc_call *self = rpc_call_context(call);
-    if (!self || self->refused)
-        return;
+    (void)arrival_us;
     struct arena arena;
     struct token_ids ids;
     struct error err = {""};
@@ -387,6 +506,11 @@ static void on_tokenize(struct rpc_call *call, struct rpc_bytes bytes)
     arena_deinit(&arena);
 }
 
+static void on_tokenize(struct rpc_call *call, struct rpc_bytes bytes)
+{
+    take_message(call, bytes, read_tokenize);
+}
+
 static enum reason detokenize(struct grpc_call *self, const Baton__V1__DetokenizeRequest *request,
                               struct str *text, struct error *err)
 {
@@ -399,11 +523,10 @@ static enum reason detokenize(struct grpc_call *self, const Baton__V1__Detokeniz
     return detokenize_ids(model_of(self), request->ids, request->n_ids, skip_special, text, err);
 }
 
-static void on_detokenize(struct rpc_call *call, struct rpc_bytes bytes)
+static void read_detokenize(struct grpc_call *self, struct rpc_call *call, struct rpc_bytes bytes,
+                            uint64_t arrival_us)
 {
-    struct grpc_call *self = rpc_call_context(call);
-    if (!self || self->refused)
-        return;
+    (void)arrival_us;
     struct arena arena;
     struct str text;
     struct error err = {""};
@@ -419,6 +542,11 @@ static void on_detokenize(struct rpc_call *call, struct rpc_bytes bytes)
     answer(self, call, reason, &response.base, err.text);
     str_deinit(&text);
     arena_deinit(&arena);
+}
+
+static void on_detokenize(struct rpc_call *call, struct rpc_bytes bytes)
+{
+    take_message(call, bytes, read_detokenize);
 }
 
 static void on_list_models(struct rpc_call *call, struct rpc_bytes bytes)

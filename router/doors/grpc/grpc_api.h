@@ -1,5 +1,6 @@
 /* The public service baton.v1.Baton on rpc. Reads what clients send, refuses what is wrong,
- * tokenizes on the rpc thread that received it, and submits valid calls to the dispatcher.
+ * tokenizes on the rpc thread that received it (large ones beside it: body_readers.h), and submits
+ * valid calls to the dispatcher.
  * Tokenize, Detokenize and ListModels are answered at once. */
 #ifndef BATON_ROUTER_DOORS_GRPC_GRPC_API_H
 #define BATON_ROUTER_DOORS_GRPC_GRPC_API_H
@@ -16,6 +17,7 @@ struct grpc_api {
     struct access *access; /* NULL: no call needs a key */
     const struct served_models *models;
     struct constraint_checks *checks;
+    struct body_readers *readers; /* NULL: large messages are read on rpc threads, too */
     struct status_board *board;
     struct router_metrics *metrics;
     uint64_t default_deadline_us;  /* for requests without one; 0: none */

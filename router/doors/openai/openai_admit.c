@@ -2,6 +2,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
+#include "router/dispatch/constraint_checks.h"
 #include "router/doors/openai/openai_reply.h"
 #include "router/doors/openai/openai_submit.h"
 #include "router/ops/access_log.h"
@@ -58,7 +59,8 @@ static void refuse(struct openai_api *api, struct http_exchange *exchange, enum 
                &(struct access_line_brief){.status = reason_name(reason),
                                            .name = name,
                                            .tenant = refusal->tenant,
-                                           .key = refusal->key});
+                                           .key = refusal->key,
+                                           .stranger = reason == REASON_INVALID_API_KEY});
     openai_fill_refusal(reply, name,
                         &(struct openai_why){.reason = reason,
                                              .sentence = refusal->why.text,
@@ -109,6 +111,17 @@ struct access_grant *openai_take_grant(struct http_exchange *exchange)
     return grant;
 }
 
+uint64_t openai_owner(struct http_exchange *exchange)
+{
+    char peer[HTTP_PEER_BYTES];
+    struct caller *caller = http_exchange_take_attached(exchange);
+    http_exchange_peer(exchange, peer);
+    uint64_t owner = constraint_owner_of(caller ? caller->tenant : "", peer);
+    if (caller)
+        http_exchange_attach(exchange, caller, drop_caller);
+    return owner;
+}
+
 void openai_log(const struct openai_api *api, struct http_exchange *exchange,
                 const struct access_line_brief *line)
 {
@@ -117,13 +130,15 @@ void openai_log(const struct openai_api *api, struct http_exchange *exchange,
     struct caller *caller = exchange ? http_exchange_take_attached(exchange) : NULL;
     if (exchange)
         http_exchange_peer(exchange, peer);
-    whole.peer = peer;
+    if (!whole.peer)
+        whole.peer = peer;
     if (caller && !whole.key) {
         whole.key = caller->key;
         whole.tenant = caller->tenant;
+        whole.stranger = false;
     }
     log_debug("openai", "req=%s status=%s peer=%s msg=\"answered at once\"", whole.name,
-              whole.status, peer);
+              whole.status, whole.peer);
     access_log_brief(api->access_log, &whole);
     if (caller)
         drop_caller(caller);

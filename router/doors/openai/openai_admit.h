@@ -9,6 +9,9 @@
 /* Takes the grant of a request for completions, to be settled. NULL: it has no key. */
 struct access_grant *openai_take_grant(struct http_exchange *exchange);
 
+/* Returns the owner of the request's turns: its key's tenant, or its client's address. */
+uint64_t openai_owner(struct http_exchange *exchange);
+
 /* Writes the one line of a request that the dispatcher doesn't get. Fills in the peer, and the key
  * where the line has none. */
 void openai_log(const struct openai_api *api, struct http_exchange *exchange,

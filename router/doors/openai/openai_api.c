@@ -3,6 +3,7 @@
 #include "common/base/str.h"
 #include "router/doors/openai/openai_admit.h"
 #include "router/doors/openai/openai_answer.h"
+#include "router/doors/openai/openai_body.h"
 #include "router/doors/openai/openai_reply.h"
 #include "router/doors/openai/openai_submit.h"
 #include "router/doors/openai/openai_tokens.h"
@@ -12,14 +13,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void read_completions(struct openai_api *api, struct http_exchange *exchange,
+                             uint64_t arrival_us)
+{
+    openai_submit(api, exchange, OPENAI_COMPLETION, arrival_us);
+}
+
 static void handle_completions(void *context, struct http_exchange *exchange)
 {
-    openai_submit(context, exchange, OPENAI_COMPLETION);
+    openai_body_take(context, exchange, "", read_completions);
+}
+
+static void read_chat(struct openai_api *api, struct http_exchange *exchange, uint64_t arrival_us)
+{
+    openai_submit(api, exchange, OPENAI_CHAT, arrival_us);
 }
 
 static void handle_chat(void *context, struct http_exchange *exchange)
 {
-    openai_submit(context, exchange, OPENAI_CHAT);
+    openai_body_take(context, exchange, "", read_chat);
 }
 
 /* The model with the context that its workers have room for. */
@@ -159,12 +171,12 @@ const struct http_route *openai_routes(bool keyed, size_t *count)
 {
     static const struct http_route routes[] = {
         {"/", HTTP_GET, handle_root},
-        {"/v1/chat/completions", HTTP_POST, handle_chat},
-        {"/v1/completions", HTTP_POST, handle_completions},
+        {"/v1/chat/completions", HTTP_POST | HTTP_TAKES_JSON, handle_chat},
+        {"/v1/completions", HTTP_POST | HTTP_TAKES_JSON, handle_completions},
         {"/v1/models", HTTP_GET, handle_models},
         {"/v1/models/*", HTTP_GET, handle_model},
-        {"/tokenize", HTTP_POST, openai_handle_tokenize},
-        {"/detokenize", HTTP_POST, openai_handle_detokenize},
+        {"/tokenize", HTTP_POST | HTTP_TAKES_JSON, openai_handle_tokenize},
+        {"/detokenize", HTTP_POST | HTTP_TAKES_JSON, openai_handle_detokenize},
         {"/health", HTTP_GET, handle_ready},
         {"/ready", HTTP_GET, handle_ready},
         {"/live", HTTP_GET, handle_live},
@@ -182,7 +194,7 @@ const struct http_route *openai_routes(bool keyed, size_t *count)
     return routes;
 }
 
-void openai_refused(void *context, struct http_exchange *exchange,
+void openai_refused(void *context, struct http_exchange *exchange, const char *peer,
                     const struct http_refusal *refusal, struct http_reply *reply)
 {
     const struct openai_api *api = context;
@@ -192,8 +204,11 @@ void openai_refused(void *context, struct http_exchange *exchange,
         openai_request_id(exchange, name);
         (void)!http_reply_add_header(reply, "x-request-id", name); /* there is room */
     }
-    openai_log(api, exchange, &(struct access_line_brief){.status = refusal->code, .name = name});
+    openai_log(api, exchange,
+               &(struct access_line_brief){
+                   .status = refusal->code, .name = name, .peer = peer, .stranger = true});
     const char *type = refusal->status == 404   ? "not_found_error"
+                       : refusal->status == 403 ? "permission_error"
                        : refusal->status == 503 ? "overloaded_error"
                        : refusal->status >= 500 ? "server_error"
                                                 : "invalid_request_error";

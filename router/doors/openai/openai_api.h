@@ -16,6 +16,7 @@ struct openai_api {
     struct access *access; /* NULL: no request needs a key */
     const struct served_models *models;
     struct constraint_checks *checks;
+    struct body_readers *readers; /* NULL: large bodies are read on the loops, too */
     struct router_metrics *metrics;
     struct status_board *board;
     struct access_log *access_log; /* NULL: none */
@@ -32,7 +33,7 @@ struct openai_api {
  * /metrics, which has figures of all clients. */
 const struct http_route *openai_routes(bool keyed, size_t *count);
 bool openai_admit(void *context, struct http_exchange *exchange, struct http_reply *reply);
-void openai_refused(void *context, struct http_exchange *exchange,
+void openai_refused(void *context, struct http_exchange *exchange, const char *peer,
                     const struct http_refusal *refusal, struct http_reply *reply);
 
 #endif

@@ -256,13 +256,14 @@ static void refuse(struct submission *s, enum reason reason)
         openai_call_leave(s->call, RPC_OK);
 }
 
-void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum openai_kind kind)
+void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum openai_kind kind,
+                   uint64_t arrival_us)
 {
     struct submission s = {.api = api,
                            .exchange = exchange,
                            .model = ROUTER_NO_MODEL,
                            .grant = openai_take_grant(exchange),
-                           .arrival_us = clock_now_us()};
+                           .arrival_us = arrival_us};
     const struct str *body = http_exchange_body(exchange);
     openai_request_id(exchange, s.name);
     s.request.kind = kind;

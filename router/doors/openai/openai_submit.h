@@ -1,5 +1,5 @@
 /* Makes calls of the dispatcher of a body for completions, or refuses it. Runs on the HTTP loop
- * that received the body. */
+ * that received the body, or on a reader of large ones (openai_body.h). */
 #ifndef BATON_ROUTER_DOORS_OPENAI_OPENAI_SUBMIT_H
 #define BATON_ROUTER_DOORS_OPENAI_OPENAI_SUBMIT_H
 
@@ -7,7 +7,8 @@
 #include "router/doors/openai/openai_error.h"
 #include "router/request_id.h"
 
-void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum openai_kind kind);
+void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum openai_kind kind,
+                   uint64_t arrival_us);
 
 /* Writes the client's x-request-id, or a new one. */
 void openai_request_id(struct http_exchange *exchange, char name[REQUEST_ID_BYTES]);

@@ -2,6 +2,7 @@
 
 #include "common/base/json/json_quote.h"
 #include "router/doors/openai/openai_admit.h"
+#include "router/doors/openai/openai_body.h"
 #include "router/doors/openai/openai_chat.h"
 #include "router/doors/openai/openai_fields.h"
 #include "router/doors/openai/openai_reply.h"
@@ -183,9 +184,10 @@ static void answer_tokenize(struct asking *asking, const struct openai_tokenize 
     token_ids_deinit(&ids);
 }
 
-void openai_handle_tokenize(void *context, struct http_exchange *exchange)
+static void read_tokenize(struct openai_api *api, struct http_exchange *exchange,
+                          uint64_t arrival_us)
 {
-    struct openai_api *api = context;
+    (void)arrival_us;
     struct asking asking = {.api = api, .exchange = exchange, .method = "tokenize"};
     struct openai_refusal refusal;
     struct openai_tokenize asked;
@@ -198,6 +200,11 @@ void openai_handle_tokenize(void *context, struct http_exchange *exchange)
     }
     answer_tokenize(&asking, &asked);
     openai_tokenize_deinit(&asked);
+}
+
+void openai_handle_tokenize(void *context, struct http_exchange *exchange)
+{
+    openai_body_take(context, exchange, "tokenize", read_tokenize);
 }
 
 static void answer_detokenize(struct asking *asking, const struct openai_detokenize *asked)
@@ -220,9 +227,10 @@ static void answer_detokenize(struct asking *asking, const struct openai_detoken
     str_deinit(&text);
 }
 
-void openai_handle_detokenize(void *context, struct http_exchange *exchange)
+static void read_detokenize(struct openai_api *api, struct http_exchange *exchange,
+                            uint64_t arrival_us)
 {
-    struct openai_api *api = context;
+    (void)arrival_us;
     struct asking asking = {.api = api, .exchange = exchange, .method = "detokenize"};
     struct openai_refusal refusal;
     struct openai_detokenize asked;
@@ -235,4 +243,9 @@ void openai_handle_detokenize(void *context, struct http_exchange *exchange)
     }
     answer_detokenize(&asking, &asked);
     openai_detokenize_deinit(&asked);
+}
+
+void openai_handle_detokenize(void *context, struct http_exchange *exchange)
+{
+    openai_body_take(context, exchange, "detokenize", read_detokenize);
 }

@@ -46,8 +46,10 @@ static void write_texts(struct crowd *crowd)
         body, sizeof body,
         "{\"model\":\"%s\",\"prompt\":[[1],[1],[1],[1]],\"max_tokens\":%u,\"stream\":true}",
         crowd->config.model, crowd->config.tokens);
-    static const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: load\r\n";
-    snprintf(crowd->texts[IDLE], MAX_REQUEST_BYTES, "GET /live HTTP/1.1\r\nHost: load\r\n\r\n");
+    static const char head[] =
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    snprintf(crowd->texts[IDLE], MAX_REQUEST_BYTES,
+             "GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n");
     for (int kind = SLOW_HEAD; kind < KINDS; kind++)
         snprintf(crowd->texts[kind], MAX_REQUEST_BYTES, "%sContent-Length: %d\r\n\r\n%s", head,
                  bytes, body);

@@ -50,16 +50,32 @@ void headers_deinit(struct headers *headers)
     *headers = (struct headers){0};
 }
 
-const char *headers_get(const struct headers *headers, const char *key)
+/* Returns the value of the next entry of this key from *at on, and sets *at behind it; or NULL. */
+static const char *next_value(const struct headers *headers, const char *key, size_t *at)
 {
-    for (size_t at = 0; at < headers->size;) {
-        const char *name = headers->block + at;
+    while (*at < headers->size) {
+        const char *name = headers->block + *at;
         const char *value = name + strlen(name) + 1;
+        *at = (size_t)(value + strlen(value) + 1 - headers->block);
         if (!strcmp(name, key))
             return value;
-        at = (size_t)(value + strlen(value) + 1 - headers->block);
     }
-    return "";
+    return NULL;
+}
+
+const char *headers_get(const struct headers *headers, const char *key)
+{
+    size_t at = 0;
+    const char *value = next_value(headers, key, &at);
+    return value ? value : "";
+}
+
+size_t headers_count(const struct headers *headers, const char *key)
+{
+    size_t at = 0, count = 0;
+    while (next_value(headers, key, &at))
+        count++;
+    return count;
 }
 
 enum status header_list_add(struct header_list *list, const char *key, const char *value)
@@ -255,6 +271,11 @@ const char *rpc_call_peer(const struct rpc_call *call)
 const char *rpc_call_metadata(const struct rpc_call *call, const char *key)
 {
     return headers_get(&call->received_headers, key);
+}
+
+size_t rpc_call_metadata_count(const struct rpc_call *call, const char *key)
+{
+    return headers_count(&call->received_headers, key);
 }
 
 void call_start_batch(struct rpc_call *call, const grpc_op *ops, size_t count, struct tag *tag)

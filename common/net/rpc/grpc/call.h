@@ -29,6 +29,7 @@ struct headers {
 void headers_read(struct headers *headers, const grpc_metadata_array *array);
 void headers_deinit(struct headers *headers);
 const char *headers_get(const struct headers *headers, const char *key); /* "" when absent */
+size_t headers_count(const struct headers *headers, const char *key);
 
 /* Headers to send. Zeroed: empty. */
 struct header_list {

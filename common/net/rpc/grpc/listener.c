@@ -28,6 +28,7 @@
 #define SWEEP_EVERY_US    10000    /* a full table is looked through no more often */
 #define COMPLAIN_EVERY_US 10000000 /* one line for all refusals of that time */
 #define STOPPED_US        1000000  /* a tick that comes so late is left out */
+#define PEER_BYTES        64
 
 /* A descriptor's inode identifies a connection: gRPC core closes it, and the descriptor's number
  * may belong to another file by then. */
@@ -202,14 +203,17 @@ uint16_t listener_port(const struct listener *listener)
 
 /* --- accepting --- */
 
-static void complain(struct listener *listener, const char *why)
+static void complain(struct listener *listener, int fd, const char *why)
 {
+    char peer[PEER_BYTES];
     uint64_t now_us = clock_now_us();
     listener->refused++;
     if (listener->complained_us && now_us - listener->complained_us < COMPLAIN_EVERY_US)
         return;
-    log_warn("listener", "port=%u open=%zu refused=%llu msg=\"connections are refused: %s\"",
-             listener->port, listener->count, (unsigned long long)listener->refused, why);
+    listener_peer(fd, peer, sizeof peer);
+    log_warn("listener",
+             "port=%u open=%zu refused=%llu peer=%s msg=\"connections are refused: %s\"",
+             listener->port, listener->count, (unsigned long long)listener->refused, peer, why);
     listener->complained_us = now_us;
     listener->refused = 0;
 }
@@ -238,7 +242,7 @@ static void take(struct listener *listener, int fd)
     if (listener->count == listener->config.max_connections)
         sweep(listener);
     if (listener->count == listener->config.max_connections || fstat(fd, &status)) {
-        complain(listener, "the limit of connections is reached");
+        complain(listener, fd, "the limit of connections is reached");
         close(fd);
         return;
     }
@@ -255,7 +259,7 @@ static enum turned turn_away(struct listener *listener, int door)
     int failure = descriptors_turn_away(&listener->spare_fd, door);
     if (failure)
         return failure == EAGAIN ? NONE_WAITS : NO_DESCRIPTOR;
-    complain(listener, "no file descriptor is left (ulimit -n)");
+    complain(listener, -1, "no file descriptor is left (ulimit -n)");
     return ONE_TURNED_AWAY;
 }
 

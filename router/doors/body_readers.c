@@ -1,0 +1,124 @@
+#include "router/doors/body_readers.h"
+
+#include "common/base/assert.h"
+#include "common/base/failpoint.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_READERS 16
+
+struct body_readers {
+    pthread_mutex_t lock; /* for all below, except the threads */
+    pthread_cond_t given;
+    struct fair_queue turns;
+    size_t bytes, most_bytes; /* the copies that wait or are read */
+    bool stopping;
+    unsigned thread_count;
+    pthread_t threads[MAX_READERS];
+};
+
+/* Waits for the next job. NULL: the end. Under the lock. */
+static struct body_job *next_job(struct body_readers *readers)
+{
+    struct fair_item *item;
+    while (!(item = fair_queue_pop(&readers->turns))) {
+        if (readers->stopping)
+            return NULL;
+        pthread_cond_wait(&readers->given, &readers->lock);
+    }
+    return (struct body_job *)((char *)item - offsetof(struct body_job, item));
+}
+
+static void *read_jobs(void *argument)
+{
+    struct body_readers *readers = argument;
+    struct body_job *job;
+    pthread_mutex_lock(&readers->lock);
+    while ((job = next_job(readers))) {
+        size_t bytes = job->bytes;
+        job->waiting = false;
+        pthread_mutex_unlock(&readers->lock);
+        FAILPOINT("doors.body");
+        job->read(job);
+        pthread_mutex_lock(&readers->lock);
+        readers->bytes -= bytes;
+    }
+    pthread_mutex_unlock(&readers->lock);
+    return NULL;
+}
+
+enum status body_readers_start(unsigned threads, size_t most_bytes, struct body_readers **out,
+                               struct error *err)
+{
+    ASSERT(threads > 0 && threads <= MAX_READERS);
+    struct body_readers *readers = calloc(1, sizeof *readers);
+    if (!readers)
+        return error_set(err, STATUS_LIMIT, "out of memory for the readers of large requests");
+    pthread_mutex_init(&readers->lock, NULL);
+    pthread_cond_init(&readers->given, NULL);
+    fair_queue_init(&readers->turns);
+    readers->most_bytes = most_bytes;
+    for (; readers->thread_count < threads; readers->thread_count++) {
+        pthread_t *thread = &readers->threads[readers->thread_count];
+        int failed = pthread_create(thread, NULL, read_jobs, readers);
+        if (failed) {
+            body_readers_stop(readers);
+            return error_set(err, STATUS_LIMIT, "cannot start a reader of large requests: %s",
+                             strerror(failed));
+        }
+        pthread_setname_np(*thread, "body");
+    }
+    *out = readers;
+    return STATUS_OK;
+}
+
+void body_readers_stop(struct body_readers *readers)
+{
+    if (!readers)
+        return;
+    pthread_mutex_lock(&readers->lock);
+    ASSERT(readers->turns.count == 0);
+    readers->stopping = true;
+    pthread_cond_broadcast(&readers->given);
+    pthread_mutex_unlock(&readers->lock);
+    for (unsigned i = 0; i < readers->thread_count; i++)
+        pthread_join(readers->threads[i], NULL);
+    pthread_mutex_destroy(&readers->lock);
+    pthread_cond_destroy(&readers->given);
+    free(readers);
+}
+
+bool body_readers_wanted(const struct body_readers *readers, size_t bytes)
+{
+    return readers && bytes > BODY_READERS_SMALL_BYTES;
+}
+
+bool body_readers_give(struct body_readers *readers, struct body_job *job, uint64_t owner)
+{
+    pthread_mutex_lock(&readers->lock);
+    bool fits = job->bytes <= readers->most_bytes - readers->bytes;
+    if (fits) {
+        readers->bytes += job->bytes;
+        job->waiting = true;
+        fair_queue_push(&readers->turns, &job->item, owner);
+        pthread_cond_signal(&readers->given);
+    }
+    pthread_mutex_unlock(&readers->lock);
+    return fits;
+}
+
+bool body_readers_take_back(struct body_readers *readers, struct body_job *job)
+{
+    pthread_mutex_lock(&readers->lock);
+    bool waited = job->waiting;
+    if (waited) {
+        job->waiting = false;
+        fair_queue_remove(&readers->turns, &job->item);
+        readers->bytes -= job->bytes;
+    }
+    pthread_mutex_unlock(&readers->lock);
+    return waited;
+}

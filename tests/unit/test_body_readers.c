@@ -1,0 +1,159 @@
+/* body_readers: large requests are read in turns of their owners. One that is taken back isn't
+ * read. */
+#include "router/doors/body_readers.h"
+
+#include "common/base/ring.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define WAIT_US 20000000u
+
+static struct ring *begun, *let_go; /* jobs that are read; permissions to end one */
+
+static void read_job(struct body_job *job)
+{
+    assert_int_equal(ring_push(begun, job), STATUS_OK);
+    assert_non_null(ring_wait(let_go, WAIT_US));
+}
+
+static void expect_begun(const struct body_job *job)
+{
+    assert_ptr_equal(ring_wait(begun, WAIT_US), job);
+}
+
+static void end_one(void)
+{
+    static int permission;
+    assert_int_equal(ring_push(let_go, &permission), STATUS_OK);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    return ring_create(64, &begun) || ring_create(64, &let_go);
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    ring_destroy(begun);
+    ring_destroy(let_go);
+    return 0;
+}
+
+static struct body_readers *readers_of(unsigned threads, size_t most_bytes)
+{
+    struct body_readers *readers;
+    struct error err;
+    assert_int_equal(body_readers_start(threads, most_bytes, &readers, &err), STATUS_OK);
+    return readers;
+}
+
+static void test_owners_take_turns(void **state)
+{
+    (void)state;
+    enum { GREEDY = 6 };
+    struct body_readers *readers = readers_of(1, 0);
+    struct body_job greedy[GREEDY], other = {.read = read_job}, third = {.read = read_job};
+    for (int i = 0; i < GREEDY; i++) {
+        greedy[i] = (struct body_job){.read = read_job};
+        assert_true(body_readers_give(readers, &greedy[i], 1));
+    }
+    expect_begun(&greedy[0]); /* while it is read, others come */
+    assert_true(body_readers_give(readers, &other, 2));
+    assert_true(body_readers_give(readers, &third, 3));
+    end_one();
+    expect_begun(&other);
+    end_one();
+    expect_begun(&third);
+    for (int i = 1; i < GREEDY; i++) {
+        end_one();
+        expect_begun(&greedy[i]);
+    }
+    end_one();
+    body_readers_stop(readers);
+}
+
+static void test_a_job_that_is_taken_back_is_not_read(void **state)
+{
+    (void)state;
+    struct body_readers *readers = readers_of(1, 0);
+    struct body_job first = {.read = read_job}, second = first, last = first;
+    assert_true(body_readers_give(readers, &first, 1));
+    assert_true(body_readers_give(readers, &second, 1));
+    assert_true(body_readers_give(readers, &last, 1));
+    expect_begun(&first);
+    assert_false(body_readers_take_back(readers, &first)); /* too late */
+    assert_true(body_readers_take_back(readers, &second));
+    assert_false(body_readers_take_back(readers, &second));
+    end_one();
+    expect_begun(&last);
+    end_one();
+    body_readers_stop(readers);
+}
+
+static void test_copies_are_bounded(void **state)
+{
+    (void)state;
+    struct body_readers *readers = readers_of(1, 100);
+    struct body_job first = {.read = read_job, .bytes = 60},
+                    second = {.read = read_job, .bytes = 41},
+                    fitting = {.read = read_job, .bytes = 40}, free_of_it = {.read = read_job};
+    assert_true(body_readers_give(readers, &first, 1));
+    expect_begun(&first); /* and counts while it is read */
+    assert_false(body_readers_give(readers, &second, 2));
+    assert_true(body_readers_give(readers, &fitting, 2));
+    assert_true(body_readers_give(readers, &free_of_it, 3));
+    assert_true(body_readers_take_back(readers, &fitting));
+    end_one();
+    expect_begun(&free_of_it);
+    assert_true(body_readers_give(readers, &second, 2));
+    end_one();
+    expect_begun(&second);
+    end_one();
+    body_readers_stop(readers);
+}
+
+static void test_several_threads(void **state)
+{
+    (void)state;
+    struct body_readers *readers = readers_of(3, 0);
+    struct body_job jobs[3];
+    for (int i = 0; i < 3; i++) {
+        jobs[i] = (struct body_job){.read = read_job};
+        assert_true(body_readers_give(readers, &jobs[i], 1));
+    }
+    for (int i = 0; i < 3; i++) /* all at once */
+        assert_non_null(ring_wait(begun, WAIT_US));
+    for (int i = 0; i < 3; i++)
+        end_one();
+    body_readers_stop(readers);
+}
+
+static void test_small_ones_are_not_wanted(void **state)
+{
+    (void)state;
+    struct body_readers *readers = readers_of(1, 0);
+    assert_false(body_readers_wanted(readers, BODY_READERS_SMALL_BYTES));
+    assert_true(body_readers_wanted(readers, BODY_READERS_SMALL_BYTES + 1));
+    assert_false(body_readers_wanted(NULL, SIZE_MAX));
+    body_readers_stop(readers);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_owners_take_turns),
+        cmocka_unit_test(test_a_job_that_is_taken_back_is_not_read),
+        cmocka_unit_test(test_copies_are_bounded),
+        cmocka_unit_test(test_several_threads),
+        cmocka_unit_test(test_small_ones_are_not_wanted),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}

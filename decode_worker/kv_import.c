@@ -130,7 +130,9 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
                      log_quote(*end->reason ? end->reason : "none", reason, sizeof reason),
                      log_quote(end->message, why, sizeof why),
                      was_up ? "the Peer stream ended" : "no Peer stream came up");
-    if (end->code != RPC_FAILED_PRECONDITION)
+    if (end->code == RPC_NOT_FOUND && !was_up)
+        imports->handlers.peer_replaced(imports->role, peer->id);
+    else if (end->code != RPC_FAILED_PRECONDITION)
         imports->handlers.peer_lost(imports->role, peer->id, end->refused);
     else if (!strcmp(end->reason, "numerics_mismatch"))
         imports->handlers.peer_refused(imports->role, peer->id, SINK_REASON_NUMERICS_MISMATCH);
@@ -151,7 +153,7 @@ static void send_down(struct prefill_peer *peer, Baton__Worker__V1__PeerDown *do
         stream_send(peer->stream, &down->base);
 }
 
-static void send_hello(struct kv_import *imports, struct prefill_peer *peer)
+static void send_hello(struct kv_import *imports, struct prefill_peer *peer, uint64_t incarnation)
 {
     const struct worker_info *info = &imports->worker->info;
     Baton__Worker__V1__PeerHello hello = BATON__WORKER__V1__PEER_HELLO__INIT;
@@ -161,6 +163,8 @@ static void send_hello(struct kv_import *imports, struct prefill_peer *peer)
     hello.model_hash = info->model_hash;
     hello.layout_hash = info->layout_hash;
     hello.numerics_id = info->numerics_id;
+    hello.worker = peer->name;
+    hello.worker_incarnation = incarnation;
     if (FAILPOINT_FAILS("decode.hello_layout"))
         hello.layout_hash ^= 1;
     if (FAILPOINT_FAILS("decode.hello_numerics"))
@@ -191,9 +195,13 @@ static struct prefill_peer *peer_of(const struct kv_import *imports, uint64_t id
 uint64_t kv_import_peer(struct kv_import *imports, const char *address, const char *name)
 {
     struct prefill_peer *place = NULL;
-    for (int i = 0; i < PREFILL_PEERS_MAX; i++)
-        if (imports->peers[i].id && !strcmp(imports->peers[i].address, address))
-            return imports->peers[i].id;
+    for (int i = 0; i < PREFILL_PEERS_MAX; i++) {
+        struct prefill_peer *peer = &imports->peers[i];
+        if (!peer->id || strcmp(peer->address, address) != 0)
+            continue;
+        str_copy(peer->name, sizeof peer->name, name);
+        return peer->id;
+    }
     for (int i = 0; *address && i < PREFILL_PEERS_MAX; i++) {
         struct prefill_peer *peer = &imports->peers[i];
         if (peer->stream || peer->pairing || (place && place->id < peer->id))
@@ -213,7 +221,7 @@ uint64_t kv_import_peer(struct kv_import *imports, const char *address, const ch
 
 /* Dials with a new channel. A channel that was refused repeats that, for its back-off of up to a
  * second, to each call that follows, though a successor may listen at the address by then. */
-enum status kv_import_connect(struct kv_import *imports, uint64_t id)
+enum status kv_import_connect(struct kv_import *imports, uint64_t id, uint64_t incarnation)
 {
     struct prefill_peer *peer = peer_of(imports, id);
     ASSERT(!peer->stream);
@@ -235,7 +243,7 @@ enum status kv_import_connect(struct kv_import *imports, uint64_t id)
         return status;
     }
     TRY(stream_dial(&imports->service, peer->channel, PEER_PATH, peer, &peer->stream));
-    send_hello(imports, peer);
+    send_hello(imports, peer, incarnation);
     return STATUS_OK;
 }
 
@@ -300,23 +308,23 @@ void kv_import_unpair(struct kv_import *imports, uint64_t id)
         kv_transport_unpair(imports->worker->transport, peer->pairing);
 }
 
-enum status kv_import_read(struct kv_import *imports, uint64_t id, const uint32_t *remote,
-                           const uint32_t *local, uint32_t block_count, uint64_t cookie)
+enum status kv_import_read(struct kv_import *imports, const struct sink_action *read)
 {
-    struct prefill_peer *peer = peer_of(imports, id);
-    ASSERT(block_count <= imports->max_blocks);
+    struct prefill_peer *peer = peer_of(imports, read->peer);
+    ASSERT(read->block_count <= imports->max_blocks);
     if (!peer->pairing)
         return STATUS_UNAVAILABLE;
-    uint32_t count = block_runs(remote, local, block_count, imports->block_runs);
+    uint32_t count = block_runs(read->remote, read->local, read->block_count, imports->block_runs);
     uint64_t block_bytes = imports->worker->block_bytes;
     for (uint32_t i = 0; i < count; i++)
         imports->read_runs[i] =
             (struct kv_read_run){.remote_offset = imports->block_runs[i].remote_block * block_bytes,
                                  .local_offset = imports->block_runs[i].local_block * block_bytes,
-                                 .bytes = imports->block_runs[i].block_count * block_bytes};
+                                 .bytes = imports->block_runs[i].block_count * block_bytes,
+                                 .grant = read->grant};
     uint64_t deadline_us = clock_now_us() + imports->worker->config.read_timeout_us;
     enum status status = kv_transport_read(imports->worker->transport, peer->pairing,
-                                           imports->read_runs, count, deadline_us, cookie);
+                                           imports->read_runs, count, deadline_us, read->cookie);
     if (status == STATUS_OK)
         lane_speed_on_read(&peer->speed, clock_now_us());
     return status;
@@ -363,12 +371,13 @@ void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
         return; /* a pairing that was given up, and that no sink used */
     bool closed = event->kind == KV_EVENT_PEER_CLOSED;
     if (event->status != STATUS_OK)
-        log_warn_limited(MODULE, "peer=%s lane=%s status=%s failure=%s why=\"%s\" msg=\"%s\"",
-                         peer->name, peer->lane, status_name(event->status),
-                         kv_failure_name(event->failure), event->reason,
-                         !closed           ? "a read failed"
-                         : event->welcomed ? "the pairing was closed"
-                                           : "the pairing ended before it began");
+        log_limited(event->failure == KV_FAILURE_NOT_GRANTED ? LOG_INFO : LOG_WARN, MODULE,
+                    "peer=%s lane=%s status=%s failure=%s why=\"%s\" msg=\"%s\"", peer->name,
+                    peer->lane, status_name(event->status), kv_failure_name(event->failure),
+                    event->reason,
+                    !closed           ? "a read failed"
+                    : event->welcomed ? "the pairing was closed"
+                                      : "the pairing ended before it began");
     if (event->kind == KV_EVENT_READ_DONE) {
         lane_speed_on_read_done(&peer->speed, event->status == STATUS_OK ? event->bytes : 0,
                                 clock_now_us());

@@ -20,6 +20,7 @@ struct kv_import_handlers {
     void (*peer_up)(void *role, uint64_t peer, uint64_t incarnation);
     void (*peer_refused)(void *role, uint64_t peer, enum sink_reason reason);
     void (*peer_lost)(void *role, uint64_t peer, bool refused);
+    void (*peer_replaced)(void *role, uint64_t peer);
     void (*pair_closed)(void *role, uint64_t peer, bool gone);
     void (*message)(void *role, uint64_t peer, const struct peer_up *message);
     void (*read_done)(void *role, uint64_t cookie, enum status status, enum kv_failure failure);
@@ -32,22 +33,22 @@ enum status kv_import_create(struct worker *worker, const struct kv_import_handl
 void kv_import_close(struct kv_import *imports);
 void kv_import_destroy(struct kv_import *imports);
 
-/* Returns the id of the prefill worker at this address. It is the same one while the worker is used
- * or connected. A worker that is neither is forgotten when its place is needed, the one known
- * longest first; its id is never given again. Returns 0 without an address, or if PREFILL_PEERS_MAX
- * others are used or connected. */
+/* Returns the id of the prefill worker at this address, which is called `name` from now on. The id
+ * is the same one while the worker is used or connected. A worker that is neither is forgotten when
+ * its place is needed, the one known longest first; its id is never given again. Returns 0 without
+ * an address, or if PREFILL_PEERS_MAX others are used or connected. */
 uint64_t kv_import_peer(struct kv_import *imports, const char *address, const char *name);
 
-enum status kv_import_connect(struct kv_import *imports, uint64_t peer) WARN_UNUSED;
+/* Dials, and says hello to the prefill worker of that incarnation. */
+enum status kv_import_connect(struct kv_import *imports, uint64_t peer,
+                              uint64_t incarnation) WARN_UNUSED;
 /* Closes stream and pairing. Nothing more is reported of them. */
 void kv_import_disconnect(struct kv_import *imports, uint64_t peer);
 enum status kv_import_pair(struct kv_import *imports, uint64_t peer, struct error *err) WARN_UNUSED;
 void kv_import_unpair(struct kv_import *imports, uint64_t peer);
 void kv_import_send(struct kv_import *imports, uint64_t peer, const struct peer_down *message);
-/* Starts a read of remote[i] -> local[i], for i < block_count. */
-enum status kv_import_read(struct kv_import *imports, uint64_t peer, const uint32_t *remote,
-                           const uint32_t *local, uint32_t block_count,
-                           uint64_t cookie) WARN_UNUSED;
+/* Starts the read of a SINK_READ. */
+enum status kv_import_read(struct kv_import *imports, const struct sink_action *read) WARN_UNUSED;
 /* Returns true if each local block has its checksum. */
 bool kv_import_verify(const struct kv_import *imports, const uint32_t *local,
                       const uint32_t *checksums, uint32_t block_count);

@@ -105,8 +105,7 @@ static void read_blocks(struct sink_runner *runner, const struct sink_action *ac
     FAILPOINT("decode.reading");
     request_notes_read(&runner->notes, (struct sequence_key){action->request, action->attempt},
                        clock_now_us());
-    enum status status = kv_import_read(runner->imports, action->peer, action->remote,
-                                        action->local, action->block_count, action->cookie);
+    enum status status = kv_import_read(runner->imports, action);
     if (status == STATUS_OK && FAILPOINT_FAILS("decode.lane_lose"))
         kv_import_unpair(runner->imports, action->peer);
     if (status != STATUS_OK)
@@ -162,7 +161,7 @@ static void run_action(struct sink_runner *runner, const struct sink_action *act
                             &action->logprobs);
         break;
     case SINK_CONNECT:
-        if (kv_import_connect(runner->imports, action->peer) != STATUS_OK)
+        if (kv_import_connect(runner->imports, action->peer, action->incarnation) != STATUS_OK)
             note(runner,
                  (struct sink_outcome){.kind = OUTCOME_CONNECT_FAILED, .peer = action->peer});
         break;

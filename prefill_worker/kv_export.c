@@ -3,6 +3,7 @@
 #include "common/base/assert.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
+#include "common/base/str.h"
 #include "common/kv/transport/kv_checksum.h"
 #include "common/net/membership/worker_message.h"
 #include "common/worker/wire.h"
@@ -16,8 +17,7 @@
 struct peer {
     uint64_t id; /* 0: an empty slot; an id is never used twice */
     struct stream *stream;
-    bool welcomed;
-    uint64_t admission; /* to the KV lane, from the welcome to the stream's end */
+    uint64_t admission; /* to the KV lane, until the stream's end */
     char name[64];      /* the peer's own name, made safe for logs */
 };
 
@@ -39,6 +39,22 @@ struct kv_export {
     struct exported exported[];
 };
 
+/* Answers for the transport: finds the peer of an admission, and the blocks that hold the bytes. */
+static bool may_read(void *owner, const struct kv_claim *claim)
+{
+    const struct kv_export *exports = owner;
+    uint64_t block_bytes = exports->worker->block_bytes;
+    uint64_t first = claim->offset / block_bytes;
+    uint64_t last = (claim->offset + claim->bytes - 1) / block_bytes;
+    for (int i = 0; i < MAX_PEERS; i++) {
+        const struct peer *peer = &exports->peers[i];
+        if (peer->id && peer->admission == claim->admission)
+            return exports->handlers.may_read(exports->role, peer->id, claim->grant, first,
+                                              last - first + 1);
+    }
+    return false;
+}
+
 enum status kv_export_create(struct worker *worker, const struct kv_export_handlers *handlers,
                              void *role, struct kv_export **out)
 {
@@ -58,6 +74,7 @@ enum status kv_export_create(struct worker *worker, const struct kv_export_handl
     }
     for (uint32_t i = 0; i < count; i++)
         exports->exported[i].checksums = exports->checksum_memory + (size_t)i * exports->max_blocks;
+    kv_transport_serve(worker->transport, may_read, exports);
     *out = exports;
     return STATUS_OK;
 }
@@ -80,28 +97,42 @@ static struct peer *peer_find(struct kv_export *exports, uint64_t id)
     return NULL;
 }
 
+/* Does nothing: a stream is a peer's once its hello names this worker. (The server ends one that
+ * says nothing.) So strangers take no peer's place. */
 static void on_opened(struct stream *stream)
 {
-    struct kv_export *exports = stream_role(stream);
+    (void)stream;
+}
+
+/* Returns the new peer's place, with its name and its admission to the KV lane, or NULL: the stream
+ * was ended. */
+static struct peer *peer_add(struct kv_export *exports, struct stream *stream, const char *name,
+                             struct kv_admission *admission)
+{
+    struct error err;
     struct peer *peer = peer_find(exports, 0);
     if (!peer) {
         stream_finish(stream, RPC_RESOURCE_EXHAUSTED, "too_many_peers",
                       "this prefill worker serves as many decode workers as it can");
-        return;
+        return NULL;
     }
-    *peer = (struct peer){.id = ++exports->next_peer_id, .stream = stream};
+    if (kv_transport_admit(exports->worker->transport, admission, &err) != STATUS_OK) {
+        stream_finish(stream, RPC_RESOURCE_EXHAUSTED, "too_many_peers", err.text);
+        return NULL;
+    }
+    *peer =
+        (struct peer){.id = ++exports->next_peer_id, .stream = stream, .admission = admission->id};
+    str_copy(peer->name, sizeof peer->name, name);
     stream_set_context(stream, peer);
+    return peer;
 }
 
-static void welcome(struct kv_export *exports, struct peer *peer)
+static void welcome(struct kv_export *exports, struct stream *stream, const char *name)
 {
     struct kv_admission admission;
-    struct error err;
-    if (kv_transport_admit(exports->worker->transport, &admission, &err) != STATUS_OK) {
-        stream_finish(peer->stream, RPC_RESOURCE_EXHAUSTED, "too_many_peers", err.text);
+    struct peer *peer = peer_add(exports, stream, name, &admission);
+    if (!peer)
         return;
-    }
-    peer->admission = admission.id;
     Baton__Worker__V1__PeerWelcome message = BATON__WORKER__V1__PEER_WELCOME__INIT;
     message.version = WORKER_PROTOCOL_VERSION;
     message.incarnation = exports->worker->info.incarnation;
@@ -111,19 +142,26 @@ static void welcome(struct kv_export *exports, struct peer *peer)
     Baton__Worker__V1__PeerUp up = BATON__WORKER__V1__PEER_UP__INIT;
     up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_WELCOME;
     up.welcome = &message;
-    peer->welcomed = true;
-    stream_send(peer->stream, &up.base);
+    stream_send(stream, &up.base);
     log_info_lifecycle(MODULE, "peer=%s msg=\"a decode worker is welcomed\"", peer->name);
 }
 
-/* Checks that versions, models, layouts and numerics agree before a byte may be read. The sentence
- * holds both sides' values. */
-static void on_hello(struct kv_export *exports, struct peer *peer,
+/* Checks that the hello means this worker, and that versions, models, layouts and numerics agree,
+ * before a byte may be read. The sentence holds both sides' values. */
+static void on_hello(struct kv_export *exports, struct stream *stream,
                      const Baton__Worker__V1__PeerHello *hello)
 {
     const struct worker_info *info = &exports->worker->info;
-    log_word(hello->name, peer->name, sizeof peer->name);
-    char text[256] = "";
+    char name[sizeof((struct peer *)NULL)->name], text[256] = "";
+    log_word(hello->name, name, sizeof name);
+    if (!worker_message_names(info, hello->worker, hello->worker_incarnation)) {
+        log_info_limited(MODULE,
+                         "peer=%s from=%s msg=\"refused a hello for another worker, or for an "
+                         "earlier life of this one\"",
+                         name, stream_peer(stream));
+        stream_finish(stream, RPC_NOT_FOUND, WORKER_OTHER, WORKER_OTHER_TEXT);
+        return;
+    }
     if (hello->version != WORKER_PROTOCOL_VERSION)
         snprintf(text, sizeof text, "protocol version %u here, %u there", WORKER_PROTOCOL_VERSION,
                  hello->version);
@@ -135,16 +173,16 @@ static void on_hello(struct kv_export *exports, struct peer *peer,
     if (!*text && hello->numerics_id != info->numerics_id) {
         snprintf(text, sizeof text, "numerics id %016llx here, %016llx there",
                  (unsigned long long)info->numerics_id, (unsigned long long)hello->numerics_id);
-        stream_finish(peer->stream, RPC_FAILED_PRECONDITION, "numerics_mismatch", text);
+        stream_finish(stream, RPC_FAILED_PRECONDITION, "numerics_mismatch", text);
     } else if (*text)
-        stream_finish(peer->stream, RPC_FAILED_PRECONDITION, "layout_mismatch", text);
+        stream_finish(stream, RPC_FAILED_PRECONDITION, "layout_mismatch", text);
     if (*text) {
         char quoted[300];
-        log_error_limited(MODULE, "peer=%s why=%s msg=\"refused to pair\"", peer->name,
+        log_error_limited(MODULE, "peer=%s why=%s msg=\"refused to pair\"", name,
                           log_quote(text, quoted, sizeof quoted));
         return;
     }
-    welcome(exports, peer);
+    welcome(exports, stream, name);
 }
 
 static void on_message(struct stream *stream, const ProtobufCMessage *base)
@@ -152,25 +190,18 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
     struct kv_export *exports = stream_role(stream);
     const Baton__Worker__V1__PeerDown *down = (const Baton__Worker__V1__PeerDown *)base;
     struct peer *peer = stream_context(stream);
-    if (!peer)
-        return; /* on_opened refused it */
-    if (FAILPOINT_FAILS("prefill.peer_lose")) {
+    if (FAILPOINT_FAILS("prefill.peer_lose"))
         stream_cancel(stream);
-        return;
-    }
-    if (down->message_case == BATON__WORKER__V1__PEER_DOWN__MESSAGE_HELLO && !peer->welcomed) {
-        on_hello(exports, peer, down->hello);
-        return;
-    }
-    if (!peer->welcomed) {
+    else if (!peer && down->message_case == BATON__WORKER__V1__PEER_DOWN__MESSAGE_HELLO)
+        on_hello(exports, stream, down->hello);
+    else if (!peer)
         stream_finish(stream, RPC_FAILED_PRECONDITION, "no_hello",
                       "the first message must be a hello");
-        return;
-    }
-    for (size_t i = 0; i < wire_peer_down_count(down); i++) { /* a second hello asks nothing */
-        struct peer_down message = wire_peer_down(down, i);
-        exports->handlers.message(exports->role, peer->id, &message);
-    }
+    else
+        for (size_t i = 0; i < wire_peer_down_count(down); i++) { /* a second hello asks nothing */
+            struct peer_down message = wire_peer_down(down, i);
+            exports->handlers.message(exports->role, peer->id, &message);
+        }
 }
 
 static void on_ended(struct stream *stream, const struct rpc_end *end)

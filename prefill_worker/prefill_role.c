@@ -187,7 +187,14 @@ static void on_peer_lost(void *context, uint64_t peer)
     run_actions(role);
 }
 
-static const struct kv_export_handlers export_handlers = {on_peer_message, on_peer_lost};
+static bool may_read(void *context, uint64_t peer, uint64_t grant, uint64_t first_block,
+                     uint64_t block_count)
+{
+    const struct prefill_role *role = context;
+    return source_may_read(role->sources, peer, grant, first_block, block_count);
+}
+
+static const struct kv_export_handlers export_handlers = {on_peer_message, on_peer_lost, may_read};
 
 /* ---------------------------------------------------------------- the step thread's events */
 

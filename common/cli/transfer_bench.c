@@ -186,7 +186,7 @@ static enum status read_runs(struct transfer_bench *bench, enum transfer_lane la
     while (done < count) {
         for (enum status status = STATUS_OK; started < count && status == STATUS_OK;) {
             struct kv_read_run run = {bench->from[started] * run_bytes,
-                                      bench->to[started] * run_bytes, run_bytes};
+                                      bench->to[started] * run_bytes, run_bytes, 0};
             status = kv_transport_read(bench->lanes[lane], bench->peers[lane], &run, 1, deadline_us,
                                        started);
             if (status != STATUS_OK && status != STATUS_LIMIT)

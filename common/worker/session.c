@@ -53,6 +53,17 @@ static void on_hello(struct session *session, struct stream *stream,
                      const Baton__Worker__V1__RouterHello *hello)
 {
     const struct worker_info *info = session->info;
+    stream_set_context(stream, session); /* marks a stream that has said hello */
+    if (!worker_message_names(info, hello->worker, hello->worker_incarnation)) {
+        /* The router means an earlier life, or another worker, at this address: the session that
+         * there is stays. A stranger learns nothing about this worker. */
+        log_info_limited(MODULE,
+                         "peer=%s msg=\"refused a session for another worker, or for an earlier "
+                         "life of this one\"",
+                         stream_peer(stream));
+        stream_finish(stream, RPC_NOT_FOUND, WORKER_OTHER, WORKER_OTHER_TEXT);
+        return;
+    }
     Baton__Worker__V1__WorkerInfo message = worker_message_of(info);
     Baton__Worker__V1__Hello answer = BATON__WORKER__V1__HELLO__INIT;
     answer.info = &message;
@@ -60,18 +71,6 @@ static void on_hello(struct session *session, struct stream *stream,
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_HELLO;
     up.hello = &answer;
     stream_send(stream, &up.base);
-    stream_set_context(stream, session); /* marks a stream that has said hello */
-    if (strcmp(hello->worker, info->name) || hello->worker_incarnation != info->incarnation) {
-        /* The router means an earlier life, or another worker, at this address: the session that
-         * there is stays. */
-        log_info_limited(MODULE,
-                         "peer=%s msg=\"refused a session for another worker, or for an earlier "
-                         "life of this one\"",
-                         stream_peer(stream));
-        stream_finish(stream, RPC_NOT_FOUND, "another_worker",
-                      "another worker, or another life of that worker, is here");
-        return;
-    }
     take_stream(session, stream);
     note_router(session, hello->incarnation);
     if (session->up_changed)

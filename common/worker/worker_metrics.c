@@ -111,7 +111,9 @@ static void register_handoffs(struct worker_metrics *m)
         snprintf(label, sizeof label, "reason=\"%s\"", kv_refusal_name((enum kv_refusal)i));
         m->connections_refused[i] =
             metrics_counter(all, "baton_kv_connections_refused_total",
-                            "Connections to the KV lane that were closed, by reason", label);
+                            "Connections to the KV lane that were closed, and reads that it "
+                            "refused (grant), by reason",
+                            label);
     }
 }
 

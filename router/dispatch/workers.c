@@ -346,6 +346,8 @@ static enum log_level closed_level(struct worker *worker, const struct worker_li
 {
     if (worker->state == WORKER_LEAVING)
         return worker->load.draining ? LOG_INFO : LOG_DEBUG;
+    if (!link->up && link->code == RPC_NOT_FOUND)
+        return LOG_INFO; /* it is forgotten for this */
     if (worker->load.draining)
         return busy && link->code != RPC_OK ? LOG_WARN : LOG_INFO;
     if (link->up)
@@ -361,7 +363,7 @@ bool workers_link_closed(struct workers *workers, struct worker_link *link, bool
 {
     struct worker *worker = workers_get(workers, link->worker);
     ASSERT(worker && worker->link == link);
-    bool was_up = link->up;
+    bool was_up = link->up, is_elsewhere = !was_up && link->code == RPC_NOT_FOUND;
     char quoted[300];
     log_lifecycle(closed_level(worker, link, busy, now_us), "workers",
                   "worker=%s role=%s address=%s code=%s why=%s msg=\"%s\"", worker->info.name,
@@ -374,10 +376,14 @@ bool workers_link_closed(struct workers *workers, struct worker_link *link, bool
     if (was_up)
         membership_hold(workers->membership, worker->info.name, worker->info.incarnation, false,
                         now_us);
+    const struct worker_info info = worker->info;
     if (worker->state == WORKER_LEAVING || workers->stopping)
         workers_remove(workers, worker);
     else
         worker_wait(worker, now_us);
+    /* Another process listens there. If the worker lives on, it registers by itself. */
+    if (is_elsewhere)
+        membership_leave(workers->membership, info.name, info.incarnation);
     return was_up;
 }
 

@@ -3,6 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/json/json_quote.h"
 #include "common/base/rng.h"
+#include "common/net/crypto/digest.h"
 #include "router/request_parse.h"
 
 #include <inttypes.h>
@@ -51,10 +52,14 @@ static void add_worker(struct str *out, const struct worker_status *worker)
              worker->load.queued_tokens, worker->info.block_count, worker->load.blocks_free,
              worker->load.blocks_cached, worker->load.blocks_pinned, worker->load.blocks_landing,
              worker->prompt_tokens, worker->tokens);
+    /* Tells lives apart. The number itself stays inside: a worker hears a hello that has it. */
+    struct digest digest = digest_of(&worker->info.incarnation, sizeof worker->info.incarnation);
+    uint64_t incarnation;
+    memcpy(&incarnation, digest.bytes, sizeof incarnation);
     str_addf(out,
              "\"incarnation\": \"%016" PRIx64 "\", \"model_hash\": \"%016" PRIx64
              "\", \"layout_hash\": \"%016" PRIx64 "\", \"numerics_id\": \"%016" PRIx64 "\"}",
-             worker->info.incarnation, worker->info.model_hash, worker->info.layout_hash,
+             incarnation, worker->info.model_hash, worker->info.layout_hash,
              worker->info.numerics_id);
 }
 

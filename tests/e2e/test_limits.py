@@ -1,4 +1,5 @@
 """At the limits of the workers: what doesn't fit waits its turn, and what can't start says so and ends."""
+import concurrent.futures
 import queue
 import re
 import socket
@@ -7,12 +8,13 @@ import threading
 import urllib.request
 
 import grpc
+import kv_lane
 import pytest
 from bare import Bare
 from client import Client, pb, reason_of, request
 from fake_worker import VERSION, wp, wp_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from harness import BUILD, GOLDEN
+from harness import BUILD, GOLDEN, wait_until
 
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 WORKERS, WATCHES, PEERS = 256, 1024, 256
@@ -135,15 +137,49 @@ def say_nothing(channel, paths):
 LATE = (grpc.StatusCode.DEADLINE_EXCEEDED, "late_message")
 
 
+class Registry(wp_grpc.RegistryServicer):
+    """A router that only hears registrations."""
+
+    def __init__(self):
+        self.seen = queue.SimpleQueue()
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+        wp_grpc.add_RegistryServicer_to_server(self, self.server)
+        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.server.start()
+
+    def RegisterWorker(self, request, context):
+        self.seen.put(request.info)
+        return wp.RegisterResponse(router_incarnation=7)
+
+
+def what_it_says(call):
+    """(messages, status, reason) of a call that ends."""
+    messages = []
+    with pytest.raises(grpc.RpcError):
+        for message in call:
+            messages.append(message)
+    return messages, call.code(), reason_of(call)
+
+
 def test_a_stream_that_says_nothing():
-    """Nor may it say something else first; one that has said hello is left alone."""
-    worker = Bare("baton-prefill", "--name", "prefill-0", "--router", "127.0.0.1:1", "--hello-timeout", "300ms", model=GOLDEN / "llama", stderr=subprocess.DEVNULL)
+    """Nor may it say something else first, nor mean another worker: that one learns nothing. One that has said hello is left alone."""
+    registry = Registry()
+    worker = Bare("baton-prefill", "--name", "prefill-0", "--router", registry.address, "--hello-timeout", "300ms", model=GOLDEN / "llama", stderr=subprocess.DEVNULL)
+    info = registry.seen.get(timeout=60)
+    registry.server.stop(0)
     with grpc.insecure_channel(worker.grpc) as channel:
-        hello = wp.RouterHello(incarnation=7, worker="prefill-0")
+        hello = wp.RouterHello(incarnation=7, worker="prefill-0", worker_incarnation=info.incarnation)  # as a router must mean it
         done = threading.Event()
-        other = wp_grpc.WorkerStub(channel).Session(and_wait(done, wp.SessionDown(hello=hello)), timeout=60)
-        hello.worker_incarnation = next(other).hello.info.incarnation  # it names the life that a router must mean
-        assert (other.code(), reason_of(other)) == (grpc.StatusCode.NOT_FOUND, "another_worker")
+        nothing = ([], grpc.StatusCode.NOT_FOUND, "another_worker")
+        for strange in (wp.RouterHello(), wp.RouterHello(worker="prefill-0"), wp.RouterHello(worker="prefill-0", worker_incarnation=info.incarnation + 1),
+                        wp.RouterHello(worker="prefill-1", worker_incarnation=info.incarnation)):
+            call = wp_grpc.WorkerStub(channel).Session(and_wait(done, wp.SessionDown(hello=strange)), timeout=60)
+            assert what_it_says(call) == nothing, strange
+        for named, told in (({}, nothing), (dict(worker="prefill-0"), nothing), (dict(worker="prefill-0", worker_incarnation=1), nothing),
+                            (dict(worker="prefill-0", worker_incarnation=info.incarnation), ([], grpc.StatusCode.FAILED_PRECONDITION, "layout_mismatch"))):
+            peer = wp.PeerHello(version=info.version, name="decode-9", incarnation=5, model_hash=1, layout_hash=2, numerics_id=3, **named)
+            call = wp_grpc.PrefillPeerStub(channel).Peer(and_wait(done, wp.PeerDown(hello=peer)), timeout=60)
+            assert what_it_says(call) == told, named
         ours = queue.SimpleQueue()
         session = wp_grpc.WorkerStub(channel).Session(iter(ours.get, None), timeout=60)
         ours.put(wp.SessionDown(hello=hello))
@@ -171,16 +207,26 @@ def test_calls_that_say_nothing():
 
 def test_one_reader_more_than_a_prefill_worker_serves():
     """As many as a cluster has workers."""
-    worker = Bare("baton-prefill", "--name", "prefill-0", "--router", "127.0.0.1:1", model=GOLDEN / "llama", stderr=subprocess.DEVNULL)
+    registry = Registry()
+    worker = Bare("baton-prefill", "--name", "prefill-0", "--router", registry.address, model=GOLDEN / "llama", stderr=subprocess.DEVNULL)
+    info = registry.seen.get(timeout=60)
+    registry.server.stop(0)
     done = threading.Event()
     with grpc.insecure_channel(worker.grpc) as channel:
-        session = wp_grpc.WorkerStub(channel).Session(and_wait(done, wp.SessionDown(hello=wp.RouterHello())), timeout=60)
-        info = next(session).hello.info
-        hello = wp.PeerHello(version=VERSION, name="reader", incarnation=1, model_hash=info.model_hash, layout_hash=info.layout_hash, numerics_id=info.numerics_id)
+        strangers = [wp_grpc.PrefillPeerStub(channel).Peer(and_wait(done), timeout=120) for _ in range(10)]  # they say nothing, and take no reader's place
+        hello = wp.PeerHello(version=VERSION, name="reader", incarnation=1, model_hash=info.model_hash, layout_hash=info.layout_hash, numerics_id=info.numerics_id,
+                             worker=info.name, worker_incarnation=info.incarnation)
         peers = [wp_grpc.PrefillPeerStub(channel).Peer(and_wait(done, wp.PeerDown(hello=hello)), timeout=120) for _ in range(PEERS)]
-        assert all(next(peer).WhichOneof("message") == "welcome" for peer in peers)
+        welcomes = [next(peer) for peer in peers]
+        assert all(welcome.WhichOneof("message") == "welcome" for welcome in welcomes)
+        # A welcome opens the KV port, and no byte of the pool: that takes a subscription.
+        lane = kv_lane.admitted(kv_lane.Address.of(welcomes[0].welcome.transport_address))
+        for offset, grant in ((0, 0), (0, 1 << 32), (4096, 5 << 32 | 3)):
+            assert lane.ask(offset, 1000, grant) == (True, bytes(1000))
+        wait_until("they are counted", lambda: metric(worker, 'baton_kv_connections_refused_total{reason="grant"}') == 3, 20)
+        lane.close()
         surplus = wp_grpc.PrefillPeerStub(channel).Peer(and_wait(done, wp.PeerDown(hello=hello)), timeout=60)
         assert (surplus.code(), reason_of(surplus)) == (EXHAUSTED, "too_many_peers")
-        assert all(peer.is_active() for peer in peers)
+        assert all(peer.is_active() for peer in peers) and len(strangers) == 10
         done.set()
     assert worker.stop() == 0

@@ -135,7 +135,7 @@ void side_read(struct side *side, struct side *source, const uint32_t *to, const
             STATUS_OK)
         fail_msg("%s", err.text);
     for (uint32_t i = 0; i < count; i++)
-        runs[i] = (struct kv_read_run){from[i] * bytes, to[i] * bytes, bytes};
+        runs[i] = (struct kv_read_run){from[i] * bytes, to[i] * bytes, bytes, 0};
     assert_int_equal(kv_transport_read(side->transport, peer, runs, count, UINT64_MAX, 1),
                      STATUS_OK);
     struct kv_event event = {0};

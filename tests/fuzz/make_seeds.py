@@ -363,9 +363,11 @@ SESSION_UP = {
     "cache": message((8, message((1, 1), (2, message((1, 0))), (2, message((1, 1), (2, fixed64(5)), (3, fixed64(6)), (4, fixed64(7)), (7, 32))), (2, message((1, 2), (2, fixed64(5))))))),
     "cache with a gap": message((8, message((1, 9), (2, message((1, 1), (2, fixed64(5)), (7, 32)))))),
 }
+NAMED = ((7, "worker-0"), (8, fixed64(7)))  # as the fuzzed world's worker is called
 PEER_DOWN = {
-    "hello": message((1, message((1, VERSION), (2, "decode-0"), (3, fixed64(8)), (4, fixed64(1)), (5, fixed64(2)), (6, fixed64(3))))),
-    "hello of another": message((1, message((1, VERSION), (2, "decode-0"), (3, fixed64(8)), (4, fixed64(4)), (5, fixed64(2)), (6, fixed64(3))))),
+    "hello": message((1, message((1, VERSION), (2, "decode-0"), (3, fixed64(8)), (4, fixed64(1)), (5, fixed64(2)), (6, fixed64(3)), *NAMED))),
+    "hello of another": message((1, message((1, VERSION), (2, "decode-0"), (3, fixed64(8)), (4, fixed64(4)), (5, fixed64(2)), (6, fixed64(3)), *NAMED))),
+    "hello to another": message((1, message((1, VERSION), (2, "decode-0"), (3, fixed64(8)), (4, fixed64(1)), (5, fixed64(2)), (6, fixed64(3))))),
     "subscribe": message((2, message(*key(), (3, ref())))),
     "extend": message((3, message((1, message(*key(), (3, ref()))), (1, message(*key(2, 1)))))),
     "confirm": message((4, message(*key(), (3, ref())))),
@@ -552,18 +554,19 @@ def worker_seeds():
     served = [(4, ""), peer["hello"], down["prefill"], run, peer["subscribe"], run, peer["extend"], run]
     seed("prefill_worker", events(*served, peer["confirm"], run, peer["confirm"]))
     seed("prefill_worker", events(down["hello"], *served, down["prefill again"], run, run, peer["release"], down["hello of another"], run))
+    seed("prefill_worker", events(down["hello"], (4, ""), peer["hello to another"], peer["subscribe"], run))
     seed("prefill_worker", events(*served, (5, ""), (4, ""), peer["hello"], peer["subscribe"], silence, peer["confirm"], run))
     seed("prefill_worker", events((4, ""), peer["subscribe"], (4, ""), peer["hello of another"], (4, ""), (7, "x" * 600), down["prefill"], fail, run, (9, ""), down["prefill"]))
     seed("prefill_worker", events(*served, (8, ""), run, peer["extend"], (8, ""), (2, ""), (1, ""), down["release all"], run, down["decode"]))
     seed("prefill_worker", events(down["prefill with options"], run, run, *served, run))
     seed("prefill_worker", events((0, b"\xff"), (0, b""), (4, ""), (3, b"\0\xff"), (3, b"\0"), (3, b"\0" + message((3, b"")))))
     words("prefill_worker", [body for body in (*PEER_DOWN.values(), *SESSION_DOWN.values()) if len(body) < 60])
-    frame = lambda kind, a, b, c, version=1: b"BKVL" + struct.pack("<HHQQQ", version, kind, a, b, c)
-    hello, ask = frame(1, 5, 1, 2), frame(3, 1, 100, 900)
+    frame = lambda kind, a, b, c, d=0, version=2: b"BKVL" + struct.pack("<HHQQQQ", version, kind, a, b, c, d)
+    hello, ask = frame(1, 5, 1, 2), frame(3, 1, 100, 900, 7)
     for pool, cuts, data in ((1000, b"", hello + ask + ask), (1000, b"\1\x10\x20", hello + ask + frame(3, 2, 101, 900)), (1000, b"", ask), (1000, b"", hello + hello),
-                             (1000, b"\5", frame(1, 5, 1, 2, 2)), (0, b"", hello + frame(3, 1, 0, 1)), (1000, b"", frame(2, 1, 1, 1)), (9, b"\3", b"GET / HTTP/1.1\r\n\r\n" * 3)):
+                             (1000, b"\5", frame(1, 5, 1, 2, version=1)), (0, b"", hello + frame(3, 1, 0, 1)), (1000, b"", frame(2, 1, 1, 1)), (9, b"\3", b"GET / HTTP/1.1\r\n\r\n" * 3)):
         seed("kv_frame", struct.pack("<I", pool) + piece(cuts) + data)
-    words("kv_frame", ["BKVL", b"BKVL\1\0\1\0", b"BKVL\1\0\3\0", b"\xff" * 8])
+    words("kv_frame", ["BKVL", b"BKVL\2\0\1\0", b"BKVL\2\0\3\0", b"\xff" * 8])
     for text in ("seed=7,drop=0.01,delay=0.1:20ms", "corrupt=1,first=3,limit=2", "reorder=0.5:1s,duplicate=0,lost=1e-3", "drop=2", "drop", "seed=x", "delay=0.1:", ",", "",
                  "drop=nan", "drop=0.1,drop=0.1", "x\x1b=\n"):
         seed("kv_faults", text)

@@ -119,7 +119,7 @@ static void hand_off(struct side *source, struct side *target, uint32_t prompt)
     uint32_t count = (prompt + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
     for (uint32_t i = 0; i < count; i++)
         runs[i] = (struct kv_read_run){source->blocks[i] * block_bytes,
-                                       target->blocks[i] * block_bytes, block_bytes};
+                                       target->blocks[i] * block_bytes, block_bytes, 0};
     assert_int_equal(kv_transport_read(target->transport, peer, runs, count, UINT64_MAX, 1),
                      STATUS_OK);
     struct kv_event event = {0};

@@ -147,8 +147,8 @@ static void hand_off(struct side *source, struct side *target, struct request *r
     uint32_t used = 0;
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t b = 0; b * BLOCK_TOKENS < requests[i].prompt; b++)
-            runs[used++] = (struct kv_read_run){before[i][b] * block_bytes,
-                                                requests[i].blocks[b] * block_bytes, block_bytes};
+            runs[used++] = (struct kv_read_run){
+                before[i][b] * block_bytes, requests[i].blocks[b] * block_bytes, block_bytes, 0};
     assert_int_equal(kv_transport_read(target->transport, peer, runs, used, UINT64_MAX, 1),
                      STATUS_OK);
     struct kv_event event = {0};

@@ -34,12 +34,14 @@ MEMO = "memo->attempt == message->attempt &&"
 ASKS_CONFIRM = "    sink->state = SINK_CONFIRMING;\n    sink_ask(table, now_us, sink, PEER_CONFIRM, out);\n"
 ON_HELD = "static void on_held(struct sink_table *table, struct sink *sink, struct sink_actions *out)"
 ORPHAN = "    if (sink->reading) {\n        sink->state = SINK_ORPHAN;\n        sink->reason = reason;\n        return;\n    }\n"
-UP_AGAIN = "        sink->down_since_us = UINT64_MAX;\n        sink_ask(table, now_us, sink, sink_question_of(sink), out);\n"
+UP_AGAIN = ("        sink->down_since_us = UINT64_MAX;\n        /* Only the stream of the last Subscribe may read. */\n"
+            "        bool reads = sink->state == SINK_READING || sink->state == SINK_VERIFYING;\n"
+            "        sink_ask(table, now_us, sink, reads ? PEER_SUBSCRIBE : sink_question_of(sink), out);\n")
 SESSION_ENDS = "            sink_end(table, &table->slots[i], SINK_REASON_NONE, out);\n"
 REREAD = (PULL, UP_AGAIN, "        sink->down_since_us = UINT64_MAX;\n        if (sink->state == SINK_CONFIRMING) {\n            sink->state = SINK_READING;\n"
             "            sink->read_blocks = 0;\n            sink->beat_us = now_us + table->config.heartbeat_us;\n"
             "            advance(table, now_us, sink, out);\n            continue;\n        }\n"
-            "        sink_ask(table, now_us, sink, sink_question_of(sink), out);\n")
+            "        sink_ask(table, now_us, sink, sink->state == SINK_READING ? PEER_SUBSCRIBE : sink_question_of(sink), out);\n")
 NO_READER = ((SOURCE, READS, "bool reads = source;"), (SOURCE, CONFIRMS, "source->state == SOURCE_COMPLETE"), (SOURCE, MEMO, ""))
 
 MODEL = [
@@ -73,7 +75,7 @@ MODEL = [
         if (sink->peer->stream != STREAM_UP)
             sink->down_since_us = now_us;
         if (sink->peer->stream == STREAM_DOWN && sink->peer->retry_us <= now_us)
-            sink_peer_connect(sink->peer, out);
+            sink_peer_connect(table, sink->peer, out);
         if (has_room) {
             sink->state = SINK_READING;
             sink_peer_pair(sink->peer, out);
@@ -142,11 +144,20 @@ CODE = [
     mutant("no_lease", "a lease never ends", "free",
            (SOURCE, "if (source->state >= SOURCE_OPENED && source->lease_end_us <= now_us)", "if (false)"),
            (SOURCE, "if (source->state >= SOURCE_OPENED && source->lease_end_us < next_us)", "if (false)")),
+    mutant("granted_to_any_peer", "the byte plane serves whoever knows a handle", "grant", (SOURCE, "!source->subscribed || source->subscriber != peer", "!source->subscribed")),
+    mutant("granted_after_the_end", "a grant outlives the use of its slot", "grant", (SOURCE, "source->state < SOURCE_OPENED || source->generation != generation", "source->state < SOURCE_OPENED || !generation")),
+    mutant("granted_any_block", "a subscriber may read all of the pool", "grant", (SOURCE, "        return false;\n    for (uint32_t i = 1; i < count; i++)", "        return true;\n    for (uint32_t i = 1; i < count; i++)")),
+    mutant("granted_before_ready", "blocks are served before they are filled", "grant", (SOURCE, "source->state == SOURCE_COMPLETE\n                         ? source->block_count", "source->state >= SOURCE_OPENED\n                         ? source->block_count")),
+    mutant("refusal_ends_pairing", "a read that is refused closes the pairing, and others' reads with it", "runs terminal",
+           (PULL, "bool ended = status == STATUS_NOT_FOUND && (sink->state == SINK_ORPHAN || !sink->refused_once);", "bool ended = false;")),
+    mutant("doubt_for_ever", "after a refusal the sink never reads again", "waits runs terminal", (PULL, "    sink->in_doubt = false;\n    sink->ready_blocks = sink->block_count;", "    sink->ready_blocks = sink->block_count;"),
+           (PULL, "    sink->in_doubt = false;\n    if (ready_blocks", "    if (ready_blocks")),
     mutant("session_loss_drops_handles", "a lost Session ends open handles too", "runs terminal",
            (SOURCE, "        if (table->slots[i].state == SOURCE_QUEUED)\n            end", "        if (table->slots[i].state != SOURCE_UNUSED)\n            end")),
     mutant("publishes_to_lost_stream", "a lost Peer stream stays subscribed, and no heartbeat subscribes again", "runs terminal waits",
            (SOURCE, "            table->slots[i].subscribed = false;", "            table->slots[i].subscribed = true;"),
-           (SINK, "    return sink->state == SINK_READING && !sink->complete ? PEER_SUBSCRIBE : PEER_EXTEND;", "    return PEER_EXTEND;")),
+           (SINK, "    return sink->state == SINK_READING && (!sink->complete || sink->in_doubt) ? PEER_SUBSCRIBE", "    return false ? PEER_SUBSCRIBE"),
+           (PULL, "reads ? PEER_SUBSCRIBE : sink_question_of(sink)", "reads && false ? PEER_SUBSCRIBE : sink_question_of(sink)")),
     mutant("no_end_told", "the end of a request is not told to workers", "stop free",
            (LIFE, "    ASSERT(life->state != REQUEST_ENDED);\n    release(life, out);", "    ASSERT(life->state != REQUEST_ENDED);")),
     mutant("release_keeps_sink", "Release leaves a sink that reads", "stop free",

@@ -73,6 +73,7 @@ enum sim_invariant {
     HOLDS_FENCE,   /* a handle that never existed gets nothing */
     HOLDS_STOP,    /* soon after the end of a request no worker works on it */
     HOLDS_ORDER,   /* room on decode is reserved for open handles only */
+    HOLDS_GRANT,   /* a source lets a reader read only full blocks of a handle that is its own */
     HOLDS_ASSERT,  /* no assertion of the code is reached */
     HOLDS_COUNT
 };
@@ -136,6 +137,7 @@ enum sim_draw {
 struct sim_plan {
     uint64_t seed, draws; /* draws: the seed of draws during the life */
     bool tiny;            /* tables so small that refusals are right */
+    bool guarded; /* sources send the bytes, if source_may_read; otherwise pools are mapped */
     bool slow; /* sequences hold their blocks for so long that others wait for more than a lease */
     uint32_t prefills, decodes; /* process 0 is the router, then come these */
     uint32_t pool_blocks[SIM_MAX_WORKERS + 1];
@@ -285,7 +287,9 @@ struct sim_read {
     bool used;
     uint32_t generation; /* the slot's generation: an event of an earlier read is dropped */
     uint32_t source;     /* process */
-    uint64_t cookie;
+    uint64_t cookie, grant;
+    uint64_t request;
+    bool refused;   /* the source has refused a block of it */
     uint32_t owner; /* serial of the job that owns the landing blocks */
     uint32_t count;
     uint32_t remote[SIM_MAX_BLOCKS], local[SIM_MAX_BLOCKS];
@@ -299,6 +303,7 @@ struct sim_handle { /* every handle that was ever opened */
     uint64_t request;
     uint32_t serial;       /* the reservation's serial */
     uint32_t reader;       /* the newest attempt with an accepted Subscribe */
+    uint32_t reads;        /* the process that sent it */
     uint32_t held_attempt; /* the attempt that was answered HELD; 0: none */
 };
 
@@ -332,8 +337,9 @@ struct sim_process {
     enum sim_pair pairs[SIM_MAX_WORKERS + 1];
     /* incarnations of the pairs; they may have died since */
     uint64_t pair_incarnations[SIM_MAX_WORKERS + 1];
-    uint32_t peer_uses[SIM_MAX_WORKERS + 1]; /* counts CLOSE: events from before are dropped */
-    uint32_t confirmed[SIM_MAX_REQUESTS];    /* the attempt that has asked Confirm */
+    uint32_t pair_streams[SIM_MAX_WORKERS + 1]; /* their Welcomes admitted the pairs */
+    uint32_t peer_uses[SIM_MAX_WORKERS + 1];    /* counts CLOSE: events from before are dropped */
+    uint32_t confirmed[SIM_MAX_REQUESTS];       /* the attempt that has asked Confirm */
 };
 
 struct sim_request {
@@ -359,7 +365,7 @@ struct sim_totals { /* over many runs, to check that each kind of event happened
     uint64_t happened[FAULT_COUNT];
     uint64_t ok, cancelled, unavailable, internal, overloaded, deadline, router_died;
     uint64_t admitted, admitted_local, ended_with_first_token, regiven, rerun, orphans, rereads,
-        held_again;
+        held_again, refused_blocks;
     uint64_t gone, expired, dropped, early_bytes;
     uint64_t lost_by_reason[SINK_REASON_INVALID + 1];
 };
@@ -391,10 +397,10 @@ struct sim {
     uint64_t next_fault_event;
     /* since then nothing new has happened: no end of a request, no fault, no restart */
     uint64_t calm_us;
-    uint64_t freed_us;    /* when the latest blocks were freed */
-    uint32_t fault_count; /* faults begun */
-    uint32_t costs; /* faults that may cost any request a run: not a lost Peer stream, for one */
-    uint32_t reread_faults;                 /* flips, hangs, lost lanes: the first is free */
+    uint64_t freed_us;      /* when the latest blocks were freed */
+    uint32_t fault_count;   /* faults begun */
+    uint32_t costs;         /* faults that may cost any request a run */
+    uint32_t reread_faults; /* flips, hangs, lost lanes and Peer streams: the first is free */
     bool message_lost, mismatched, stalled; /* on a Session, or anywhere */
     sigjmp_buf bail;
     enum sim_invariant broken;
@@ -512,6 +518,8 @@ void sim_bytes_read(struct sim *sim, uint32_t process, const struct sink_action 
 void sim_bytes_land(struct sim *sim, uint32_t process, const struct sim_event *event);
 /* All reads of the pair end with `status`, then the pairing is closed. */
 void sim_decode_close_pair(struct sim *sim, uint32_t process, uint32_t source, enum status status);
+/* The source has lost this Peer stream: it closes the pairing that the Welcome admitted. */
+void sim_bytes_revoke(struct sim *sim, uint32_t source, uint32_t stream);
 void sim_router_event(struct sim *sim, struct sim_event *event);
 void sim_router_session_lost(struct sim *sim, uint32_t worker); /* it knows at once */
 void sim_router_restart(struct sim *sim);

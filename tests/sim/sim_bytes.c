@@ -21,6 +21,8 @@ void sim_bytes_read(struct sim *sim, uint32_t process, const struct sink_action 
                               .generation = read->generation + 1,
                               .source = (uint32_t)action->peer,
                               .cookie = action->cookie,
+                              .grant = action->grant,
+                              .request = action->request,
                               .owner = job->serial,
                               .count = action->block_count,
                               .closed = p->pairs[action->peer] != PAIR_IS_UP};
@@ -52,11 +54,32 @@ void sim_bytes_read(struct sim *sim, uint32_t process, const struct sink_action 
     end->status = read->closed ? STATUS_UNAVAILABLE : hangs ? STATUS_TIMEOUT : STATUS_OK;
 }
 
+/* Whatever block a reader claims: it gets full ones of the handle that it names, while they are the
+ * handle's own, and while it is the handle's reader. */
+static void check_grants(struct sim *sim, uint32_t process, const struct sim_read *read)
+{
+    const struct sim_process *source = &sim->processes[read->source];
+    uint32_t stream = sim->processes[process].pair_streams[read->source];
+    struct handle_ref ref = {source->incarnation, (uint32_t)read->grant,
+                             (uint32_t)(read->grant >> 32)};
+    const struct sim_handle *handle = sim_find_handle(sim, read->request, ref);
+    for (uint32_t i = 0; i < source->pool_blocks; i++) {
+        const struct sim_block *block = &source->blocks[i];
+        if (!source_may_read(source->sources, stream, read->grant, i, 1))
+            continue;
+        if (!handle || handle->reads != process)
+            sim_fail(sim, HOLDS_GRANT, "block %u is granted to a worker that isn't its reader", i);
+        else if (block->owner != handle->serial || block->tag.serial != handle->serial ||
+                 block->tag.fill == 0)
+            sim_fail(sim, HOLDS_GRANT, "block %u is granted, and holds none of its bytes", i);
+    }
+}
+
 /* One block lands: whatever is in the source's pool at this moment. */
 void sim_bytes_land(struct sim *sim, uint32_t process, const struct sim_event *event)
 {
     struct sim_process *p = &sim->processes[process];
-    const struct sim_read *read = &p->reads[event->index];
+    struct sim_read *read = &p->reads[event->index];
     if (!read->used || read->generation != event->serial || read->closed)
         return;
     const struct sim_process *source = &sim->processes[read->source];
@@ -68,10 +91,26 @@ void sim_bytes_land(struct sim *sim, uint32_t process, const struct sim_event *e
      * there. */
     bool old = p->pair_incarnations[read->source] != source->incarnation;
     bool there = source->up && (!old || sim_chance(sim, DRAW_READ, 50));
-    block->tag = there ? source->blocks[read->remote[event->value]].tag : (struct sim_tag){0};
+    uint32_t remote = read->remote[event->value];
+    if (sim->plan->guarded && source->up && !old) {
+        check_grants(sim, process, read);
+        there =
+            source_may_read(source->sources, p->pair_streams[read->source], read->grant, remote, 1);
+        read->refused |= !there;
+        sim->totals->refused_blocks += !there;
+    }
+    block->tag = there ? source->blocks[remote].tag : (struct sim_tag){0};
     if (sim_fault_hits(sim, FAULT_FLIP, process, read->source))
         block->tag.flipped = true;
     sim_trace(sim, process, "block %u has landed", read->local[event->value]);
+}
+
+void sim_bytes_revoke(struct sim *sim, uint32_t source, uint32_t stream)
+{
+    uint32_t reader = sim->streams[stream].dialer;
+    const struct sim_process *p = &sim->processes[reader];
+    if (p->up && p->sinks && p->pairs[source] == PAIR_IS_UP && p->pair_streams[source] == stream)
+        sim_decode_close_pair(sim, reader, source, STATUS_UNAVAILABLE);
 }
 
 void sim_decode_close_pair(struct sim *sim, uint32_t process, uint32_t source, enum status status)

@@ -120,8 +120,11 @@ static void execute_peer(struct sim *sim, uint32_t process, const struct sink_ac
                          sim_between(sim, DRAW_CONNECT, 100, 5000));
         event->index = (uint32_t)action->peer;
         event->serial = p->peer_uses[action->peer];
-        if (action->kind == SINK_PAIR)
+        event->cookie = action->incarnation;
+        if (action->kind == SINK_PAIR) {
             p->pairs[action->peer] = PAIR_IS_ASKED;
+            p->pair_streams[action->peer] = p->peers[action->peer];
+        }
         break;
     case SINK_CLOSE:
         if (p->peers[action->peer] != SIM_NONE)
@@ -252,6 +255,7 @@ static void on_connected(struct sim *sim, uint32_t process, const struct sim_eve
             sim_push(sim, EVENT_CONNECTED, process, sim_between(sim, DRAW_CONNECT, 1000, 200000));
         later->index = event->index;
         later->serial = event->serial;
+        later->cookie = event->cookie;
         later->value = true;
         return;
     }
@@ -260,9 +264,13 @@ static void on_connected(struct sim *sim, uint32_t process, const struct sim_eve
         struct sim_event *later = sim_push(sim, EVENT_CONNECTED, process, 5000);
         later->index = event->index;
         later->serial = event->serial;
+        later->cookie = event->cookie;
         return;
     }
-    if (!refused && source->variant != p->variant) {
+    if (!refused && source->incarnation != event->cookie) {
+        sim_trace(sim, process, "meant another life of %s", sim_name(sim, event->index));
+        sink_on_peer_replaced(p->sinks, sim->now_us, event->index, &p->sink_out);
+    } else if (!refused && source->variant != p->variant) {
         enum sink_reason reason = source->variant == 3 || p->variant == 3
                                       ? SINK_REASON_NUMERICS_MISMATCH
                                       : SINK_REASON_LAYOUT_MISMATCH;
@@ -323,7 +331,9 @@ static void on_read_end(struct sim *sim, uint32_t process, const struct sim_even
             job = &p->jobs[i];
     if (!job)
         sim_fail(sim, HOLDS_LANDING, "the blocks of a read were freed before its end");
-    sink_on_read_done(p->sinks, sim->now_us, read->cookie, event->status, &p->sink_out);
+    bool refused = event->status == STATUS_OK && read->refused;
+    sink_on_read_done(p->sinks, sim->now_us, read->cookie,
+                      refused ? STATUS_NOT_FOUND : event->status, &p->sink_out);
     for (uint32_t i = 0; i < p->sink_out.count; i++)
         sim->totals->orphans += p->sink_out.items[i].kind == SINK_UNRESERVE;
     execute(sim, process, NULL);

@@ -25,6 +25,7 @@ static enum cost cost_of(const struct sim *sim, const struct sim_fault *fault)
     case FAULT_FORGERY:
     case FAULT_MISMATCH:
     case FAULT_DRAIN: return COST_RUN;
+    case FAULT_PEER_LOST: /* its end closes the pairing that its Welcome admitted, with its reads */
     case FAULT_READ_HANGS:
     case FAULT_LANE_LOST:
     case FAULT_FLIP: return COST_REREAD;

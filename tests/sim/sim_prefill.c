@@ -61,7 +61,7 @@ static void note_held(struct sim *sim, const struct peer_down *question)
 }
 
 /* A question about a handle that never was is answered GONE, and changes nothing. */
-static void check_answer(struct sim *sim, const struct source_actions *out,
+static void check_answer(struct sim *sim, uint32_t reader, const struct source_actions *out,
                          const struct peer_down *question)
 {
     struct sim_handle *handle = sim_find_handle(sim, question->request, question->ref);
@@ -76,8 +76,10 @@ static void check_answer(struct sim *sim, const struct source_actions *out,
                      "a handle of %llu is good for a %s of attempt %u, its reader is %u",
                      (unsigned long long)question->request, peer_down_kind_name(question->kind),
                      question->attempt, handle->reader);
-        if (handle && !gone && question->kind == PEER_SUBSCRIBE)
+        if (handle && !gone && question->kind == PEER_SUBSCRIBE) {
             handle->reader = question->attempt;
+            handle->reads = reader;
+        }
         if (action->kind == SOURCE_SEND_PEER && action->message.kind == PEER_HELD)
             note_held(sim, question);
     }
@@ -214,7 +216,7 @@ static void on_message(struct sim *sim, uint32_t process, const struct sim_event
         break;
     case MESSAGE_PEER_DOWN:
         source_on_message(p->sources, sim->now_us, event->stream, &m->down, &p->source_out);
-        check_answer(sim, &p->source_out, &m->down);
+        check_answer(sim, sim->streams[event->stream].dialer, &p->source_out, &m->down);
         break;
     default: sim_give_up("a message that is not for a prefill worker");
     }
@@ -360,6 +362,7 @@ void sim_prefill_event(struct sim *sim, struct sim_event *event)
         } else {
             source_on_peer_lost(p->sources, sim->now_us, event->stream, &p->source_out);
             execute(sim, process, NULL);
+            sim_bytes_revoke(sim, process, event->stream);
         }
         return;
     case EVENT_TICK:

@@ -80,6 +80,7 @@ static void print_totals(const struct sim_totals *t)
     SHOW(orphans);
     SHOW(rereads);
     SHOW(held_again);
+    SHOW(refused_blocks);
     SHOW(gone);
     SHOW(expired);
     SHOW(dropped);
@@ -109,6 +110,7 @@ static void check_totals(const struct sim_totals *t)
                                t->orphans,
                                t->rereads,
                                t->held_again,
+                               t->refused_blocks,
                                t->gone,
                                t->expired,
                                t->dropped,

@@ -17,8 +17,9 @@ static const struct kv_frame samples[] = {
     {.kind = KV_FRAME_HELLO, .hello = {0x1122334455667788, "0123456789abcde"}},
     {.kind = KV_FRAME_WELCOME, .welcome = {KV_ADMITTED, UINT64_MAX, 1}},
     {.kind = KV_FRAME_WELCOME, .welcome = {KV_OTHER_VERSION, 0, 0}},
-    {.kind = KV_FRAME_ASK, .ask = {7, POOL - 9, 9}},
-    {.kind = KV_FRAME_ANSWER, .answer = {UINT64_MAX, 5}},
+    {.kind = KV_FRAME_ASK, .ask = {7, POOL - 9, 9, UINT64_MAX - 1}},
+    {.kind = KV_FRAME_ANSWER, .answer = {UINT64_MAX, 5, false}},
+    {.kind = KV_FRAME_ANSWER, .answer = {6, 5, true}},
 };
 #define SAMPLES (sizeof samples / sizeof *samples)
 
@@ -44,7 +45,7 @@ static void test_other_bytes_are_no_frames(void **state)
         uint8_t value;
         enum kv_frame_fault fault;
     } changes[] = {
-        {0, 'b', KV_FRAME_NOT_OURS},    {3, 'X', KV_FRAME_NOT_OURS}, {4, 2, KV_FRAME_OTHER_VERSION},
+        {0, 'b', KV_FRAME_NOT_OURS},    {3, 'X', KV_FRAME_NOT_OURS}, {4, 1, KV_FRAME_OTHER_VERSION},
         {5, 1, KV_FRAME_OTHER_VERSION}, {6, 0, KV_FRAME_UNEXPECTED}, {6, 5, KV_FRAME_UNEXPECTED},
         {7, 1, KV_FRAME_UNEXPECTED},
     };
@@ -59,8 +60,28 @@ static void test_other_bytes_are_no_frames(void **state)
                     bytes);
     assert_int_equal(kv_frame_decode(bytes, &frame), KV_FRAME_UNEXPECTED);
     kv_frame_encode(&samples[4], bytes);
-    bytes[KV_FRAME_BYTES - 1] = 1; /* in the field that an answer doesn't have */
+    bytes[KV_FRAME_BYTES - 16] = 2; /* neither granted nor refused */
     assert_int_equal(kv_frame_decode(bytes, &frame), KV_FRAME_UNEXPECTED);
+    for (size_t i = 0; i < SAMPLES; i++) {
+        kv_frame_encode(&samples[i], bytes);
+        bytes[KV_FRAME_BYTES - 1] ^= 1; /* in the field that only an ask has */
+        assert_int_equal(kv_frame_decode(bytes, &frame),
+                         samples[i].kind == KV_FRAME_ASK ? KV_FRAME_GOOD : KV_FRAME_UNEXPECTED);
+    }
+}
+
+/* A version may have frames of another size, so its number ends the wait for a whole frame. */
+static void test_another_version_shows_at_once(void **state)
+{
+    (void)state;
+    static const uint8_t old[] = {'B', 'K', 'V', 'L', 1, 0};
+    struct kv_frames frames = {.pool_bytes = POOL};
+    struct kv_frame frame;
+    size_t taken;
+    assert_false(kv_frames_take(&frames, old, sizeof old - 1, &taken, &frame));
+    assert_int_equal(frames.bad, KV_FRAME_GOOD);
+    assert_false(kv_frames_take(&frames, old + taken, 1, &taken, &frame));
+    assert_int_equal(frames.bad, KV_FRAME_OTHER_VERSION);
 }
 
 /* Feeds `count` bytes in pieces of at most `piece`; returns the number of frames taken. */
@@ -125,8 +146,9 @@ static void test_damaged_streams(void **state)
         uint8_t bytes[6 * KV_FRAME_BYTES];
         kv_frame_encode(&samples[0], bytes);
         for (size_t i = 1; i < 6; i++) {
-            struct kv_frame ask = {.kind = KV_FRAME_ASK,
-                                   .ask = {i, rng_below(&rng, 2 * POOL), rng_below(&rng, POOL)}};
+            struct kv_frame ask = {
+                .kind = KV_FRAME_ASK,
+                .ask = {i, rng_below(&rng, 2 * POOL), rng_below(&rng, POOL), rng_next(&rng)}};
             kv_frame_encode(&ask, bytes + i * KV_FRAME_BYTES);
         }
         for (uint64_t flips = rng_below(&rng, 4); flips > 0; flips--)
@@ -143,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_written_is_read),
         cmocka_unit_test(test_other_bytes_are_no_frames),
+        cmocka_unit_test(test_another_version_shows_at_once),
         cmocka_unit_test(test_a_stream_in_any_pieces),
         cmocka_unit_test(test_order_matters),
         cmocka_unit_test(test_damaged_streams),

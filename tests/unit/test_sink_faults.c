@@ -72,6 +72,84 @@ static void test_a_failed_read_is_repeated_once_on_a_new_pairing(void **state)
     expect(f, "pair 9; >9 subscribe 2.1 h0.1");
 }
 
+/* The peer heard first that the request has ended, which is no reason to end others' reads. */
+static void test_a_refused_read_ends_alone(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    ready(f, 1, 4);
+    expect(f, "read 1.1 10>30");
+    assert_true(f->out.items[0].grant == handle_grant((struct handle_ref){7, 0, 1}));
+    uint64_t first = f->cookie;
+    sink_on_release(f->table, f->now_us, 1, 1, &f->out);
+    decode(f, 1, 2, 10);
+    reserved(f, 1, 2);
+    ready(f, 2, 8);
+    expect(f, "read 1.2 10>30 11>31");
+    uint64_t second = f->cookie;
+    f->cookie = first;
+    read_done(f, STATUS_NOT_FOUND);
+    expect(f, "unreserve 1.1");
+    f->cookie = second;
+    read_done(f, STATUS_NOT_FOUND);
+    expect(f, ">9 subscribe 1.2 h0.1"); /* it asks for the reason, and reads nothing meanwhile */
+    sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
+    plain(f, 2, PEER_EXTENDED);
+    expect(f, "");
+    plain(f, 2, PEER_GONE);
+    expect(f, ">9 release 1.2 h0.1; lost 1.2 gone; unreserve 1.2");
+    assert_int_equal(sink_table_counters(f->table).rereads, 0);
+}
+
+/* The peer says that the sink is the reader, and refuses it all the same: the pairing is an older
+ * stream's. */
+static void test_a_reader_that_is_refused_twice_pairs_anew(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    complete(f, 1, 3);
+    expect(f, "read 1.1 10>30 11>31");
+    read_done(f, STATUS_NOT_FOUND);
+    expect(f, ">9 subscribe 1.1 h0.1");
+    tick(f, f->now_us + HEARTBEAT);
+    expect(f, ">9 subscribe 1.1 h0.1"); /* until it is answered */
+    complete(f, 1, 3);
+    expect(f, "read 1.1 10>30 11>31");
+    read_done(f, STATUS_NOT_FOUND);
+    expect(f, "unpair 9");
+    sink_on_pair_closed(f->table, f->now_us, PEER, false, &f->out);
+    sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
+    expect(f, "read 1.1 10>30 11>31");
+    read_done(f, STATUS_OK);
+    expect(f, "read 1.1 15>32");
+    read_done(f, STATUS_NOT_FOUND);
+    expect(f, "unpair 9; >9 release 1.1 h0.1; lost 1.1 read; unreserve 1.1");
+}
+
+/* A hello that names a process which has ended is answered by the one that listens there now. */
+static void test_a_process_that_was_replaced(void **state)
+{
+    struct fixture *f = *state;
+    decode(f, 1, 1, 10);
+    expect(f, "reserve 1.1 30; connect 9");
+    assert_int_equal(f->out.items[1].incarnation, 7);
+    sink_on_peer_replaced(f->table, f->now_us, PEER, &f->out);
+    expect(f, "lost 1.1 gone; unreserve 1.1");
+    decode(f, 1, 2, 10);
+    expect(f, "reserve 1.2 30; connect 9");
+    struct sink_decode newer = decode_of(2, 1, 10);
+    newer.handle.ref.incarnation = 8; /* comes while the process before is dialled */
+    sink_on_decode(f->table, f->now_us, &newer, &f->out);
+    expect(f, "reserve 2.1 30");
+    sink_on_peer_replaced(f->table, f->now_us, PEER, &f->out);
+    expect(f, "lost 1.2 gone; unreserve 1.2; connect 9");
+    assert_int_equal(f->out.items[2].incarnation, 8);
+    sink_on_peer_up(f->table, f->now_us, PEER, 8, &f->out);
+    expect(f, "pair 9; >9 extend 2.1 h0.1");
+    sink_on_peer_replaced(f->table, f->now_us, 4711, &f->out);
+    expect(f, "");
+}
+
 /* A pairing that ends by itself may be the first sign of the peer's death: the stream's end comes
  * next, and nothing is refused. */
 static void test_an_idle_pairing_that_closes_is_made_anew_when_more_is_ready(void **state)
@@ -137,6 +215,27 @@ static void test_after_a_lost_stream_subscribe_again_or_only_confirm(void **stat
     expect(f, ">9 confirm 1.1 h0.1; >9 subscribe 2.1 h0.1; >9 extend 3.1 h0.1");
     plain(f, 1, PEER_HELD);
     expect(f, "admit 1.1 id 42; pulled 1.1 48 early 32");
+}
+
+/* Only the stream of the last Subscribe may read, so a sink subscribes although it has all news. */
+static void test_who_still_reads_subscribes_on_a_new_stream(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    complete(f, 1, 3);
+    expect(f, "read 1.1 10>30 11>31");
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    expect(f, ">9 subscribe 1.1 h0.1");
+    complete(f, 1, 3); /* again, and no news */
+    expect(f, "");
+    read_done(f, STATUS_OK);
+    expect(f, "read 1.1 15>32");
+    read_done(f, STATUS_OK);
+    expect(f, "verify 1.1 30=50 31=60 32=70");
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    expect(f, ">9 subscribe 1.1 h0.1"); /* it may have to read again */
 }
 
 static void test_what_is_read_stays_read_over_a_lost_stream(void **state)
@@ -250,9 +349,13 @@ int main(void)
         T(test_gone_after_confirm_never_runs),
         T(test_landing_blocks_outlive_their_sink),
         T(test_a_failed_read_is_repeated_once_on_a_new_pairing),
+        T(test_a_refused_read_ends_alone),
+        T(test_a_reader_that_is_refused_twice_pairs_anew),
+        T(test_a_process_that_was_replaced),
         T(test_an_idle_pairing_that_closes_is_made_anew_when_more_is_ready),
         T(test_wrong_bytes_are_read_once_more),
         T(test_after_a_lost_stream_subscribe_again_or_only_confirm),
+        T(test_who_still_reads_subscribes_on_a_new_stream),
         T(test_what_is_read_stays_read_over_a_lost_stream),
         T(test_a_new_incarnation_is_paired_anew),
         T(test_an_unreachable_peer_is_lost_in_time),

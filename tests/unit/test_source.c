@@ -415,6 +415,58 @@ static void test_a_lost_peer_stream_keeps_the_handle(void **state)
     expect(f, ">17 complete 1.1 token 42 none sums");
 }
 
+static bool may(const struct fixture *f, uint64_t peer, uint32_t generation, uint64_t first,
+                uint64_t count)
+{
+    uint64_t grant = handle_grant((struct handle_ref){INCARNATION, 0, generation});
+    return source_may_read(f->table, peer, grant, first, count);
+}
+
+/* The byte plane: only the subscriber reads, only ready blocks, and only while the source lives. */
+static void test_only_the_subscriber_may_read(void **state)
+{
+    struct fixture *f = *state;
+    prefill(f, 1, 1, 14);
+    assert_false(may(f, 91, 1, 5, 1)); /* it has no blocks yet */
+    reserved(f, 1, 1, 4);              /* 5 6 9 2 */
+    computed(f, 1, 1, 4);
+    assert_false(may(f, 91, 1, 5, 1)); /* no reader so far */
+    ask(f, PEER_EXTEND, 1, 1);
+    assert_false(may(f, 91, 1, 5, 1)); /* a heartbeat isn't a subscription */
+    ask(f, PEER_SUBSCRIBE, 1, 1);
+    assert_true(may(f, 91, 1, 5, 1));
+    assert_false(may(f, 91, 1, 6, 1)); /* not ready */
+    assert_false(may(f, 91, 1, 5, 2));
+    assert_false(may(f, 92, 1, 5, 1)); /* another stream */
+    assert_false(may(f, 91, 2, 5, 1)); /* another use of the slot */
+    assert_false(may(f, 91, 0, 5, 1));
+    assert_false(source_may_read(f->table, 91, UINT64_MAX, 5, 1));
+    completed(f, 1, 1, 4, FINISH_NONE);
+    static const struct {
+        uint64_t first, count;
+        bool may;
+    } claims[] = {{5, 2, true},  {6, 1, true},  {9, 1, true},  {2, 1, true},
+                  {6, 2, false}, {9, 2, false}, {2, 2, false}, {5, 3, false},
+                  {7, 1, false}, {5, 0, false}, {0, 1, false}, {5, UINT64_MAX, false}};
+    for (size_t i = 0; i < sizeof claims / sizeof *claims; i++)
+        assert_int_equal(may(f, 91, 1, claims[i].first, claims[i].count), claims[i].may);
+    ask(f, PEER_SUBSCRIBE, 2, 1); /* the router gave the handle to another reader */
+    assert_false(may(f, 91, 1, 5, 1));
+    assert_true(may(f, 92, 1, 5, 1));
+    source_on_peer_lost(f->table, f->now_us, 92, &f->out);
+    assert_false(may(f, 92, 1, 5, 1));
+    ask_as(f, 93, PEER_SUBSCRIBE, 1, 2, (struct handle_ref){INCARNATION, 0, 1});
+    assert_true(may(f, 93, 1, 5, 1));
+    ask_as(f, 93, PEER_CONFIRM, 1, 2, (struct handle_ref){INCARNATION, 0, 1});
+    assert_false(may(f, 93, 1, 5, 1));
+    prefill(f, 2, 1, 6); /* the next use of the slot, with the same blocks */
+    reserved(f, 2, 1, 2);
+    completed(f, 2, 1, 2, FINISH_NONE);
+    ask_as(f, 93, PEER_SUBSCRIBE, 2, 1, (struct handle_ref){INCARNATION, 0, 2});
+    assert_false(may(f, 93, 1, 5, 1));
+    assert_true(may(f, 93, 2, 5, 2));
+}
+
 static void test_failures_of_the_step_thread(void **state)
 {
     struct fixture *f = *state;
@@ -491,6 +543,7 @@ int main(void)
         T(test_the_lease),
         T(test_the_lease_of_what_nobody_reads),
         T(test_a_lost_peer_stream_keeps_the_handle),
+        T(test_only_the_subscriber_may_read),
         T(test_failures_of_the_step_thread),
         T(test_limits),
         cmocka_unit_test(test_a_configuration_without_sizes_is_refused),

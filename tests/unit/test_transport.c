@@ -76,7 +76,7 @@ static void test_scattered_runs_are_exact(void **state)
         uint64_t size = i % 4 == 0 ? SLOT : 1 + rng_below(&rng, SLOT - 64);
         uint64_t shift = size == SLOT ? 0 : rng_below(&rng, 63);
         runs[i] = (struct kv_read_run){(uint64_t)from[i] * SLOT + shift,
-                                       (uint64_t)to[i] * SLOT + shift / 2, size};
+                                       (uint64_t)to[i] * SLOT + shift / 2, size, 0};
         bytes[i >= RUNS / 3] += size;
     }
     assert_int_equal(kv_transport_read(f->reader, f->peer, runs, RUNS / 3, DEADLINE_US, 0),
@@ -107,7 +107,7 @@ static void test_scattered_runs_are_exact(void **state)
 static void test_nothing_moves_outside_poll_and_one_poll_is_bounded(void **state)
 {
     struct fixture *f = *state;
-    struct kv_read_run run = {0, 0, POOL_BYTES};
+    struct kv_read_run run = {0, 0, POOL_BYTES, 0};
     read_run(f, run, 9);
     expect_untouched(f);
     struct kv_event event;
@@ -120,18 +120,26 @@ static void test_runs_outside_a_pool_are_refused(void **state)
 {
     struct fixture *f = *state;
     static const struct kv_read_run bad[] = {
-        {POOL_BYTES - 4, 0, 5},  {0, POOL_BYTES - 4, 5}, {POOL_BYTES, 0, 1}, {0, POOL_BYTES, 1},
-        {0, 0, POOL_BYTES + 1},  {0, 0, UINT64_MAX},     {UINT64_MAX, 0, 2}, {0, UINT64_MAX, 2},
-        {UINT64_MAX - 1, 0, 64}, {8, 8, UINT64_MAX - 8}, {0, 0, 0},
+        {POOL_BYTES - 4, 0, 5, 0},
+        {0, POOL_BYTES - 4, 5, 0},
+        {POOL_BYTES, 0, 1, 0},
+        {0, POOL_BYTES, 1, 0},
+        {0, 0, POOL_BYTES + 1, 0},
+        {0, 0, UINT64_MAX, 0},
+        {UINT64_MAX, 0, 2, 0},
+        {0, UINT64_MAX, 2, 0},
+        {UINT64_MAX - 1, 0, 64, 0},
+        {8, 8, UINT64_MAX - 8, 0},
+        {0, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct kv_read_run runs[2] = {{0, 0, 16}, bad[i]};
+        struct kv_read_run runs[2] = {{0, 0, 16, 0}, bad[i]};
         assert_int_equal(kv_transport_read(f->reader, f->peer, runs, 2, DEADLINE_US, i),
                          STATUS_INVALID);
     }
     static struct kv_read_run many[KV_TRANSPORT_MAX_RUNS + 1];
     for (size_t i = 0; i < KV_TRANSPORT_MAX_RUNS + 1; i++)
-        many[i] = (struct kv_read_run){i, i, 1};
+        many[i] = (struct kv_read_run){i, i, 1, 0};
     assert_int_equal(kv_transport_read(f->reader, f->peer, many, 0, DEADLINE_US, 0),
                      STATUS_INVALID);
     assert_int_equal(
@@ -142,20 +150,20 @@ static void test_runs_outside_a_pool_are_refused(void **state)
     assert_int_equal(kv_transport_counters(f->reader).reads, 0);
     expect_untouched(f);
     /* The last byte is inside, and so are as many runs as may be. */
-    read_run(f, (struct kv_read_run){POOL_BYTES - 1, POOL_BYTES - 1, 1}, 5);
+    read_run(f, (struct kv_read_run){POOL_BYTES - 1, POOL_BYTES - 1, 1, 0}, 5);
     expect_read(next_event(f->reader), 5, STATUS_OK);
     assert_int_equal(pool(f)[POOL_BYTES - 1], pattern(POOL_BYTES - 1));
     assert_int_equal(
         kv_transport_read(f->reader, f->peer, many, KV_TRANSPORT_MAX_RUNS, DEADLINE_US, 6),
         STATUS_OK);
     expect_read(next_event(f->reader), 6, STATUS_OK);
-    expect_pattern(f, (struct kv_read_run){0, 0, KV_TRANSPORT_MAX_RUNS});
+    expect_pattern(f, (struct kv_read_run){0, 0, KV_TRANSPORT_MAX_RUNS, 0});
 }
 
 static void test_reads_in_flight_are_limited(void **state)
 {
     struct fixture *f = *state;
-    struct kv_read_run run = {64, 128, 4096};
+    struct kv_read_run run = {64, 128, 4096, 0};
     for (uint64_t i = 0; i < MAX_READS; i++)
         read_run(f, run, i);
     assert_int_equal(kv_transport_read(f->reader, f->peer, &run, 1, DEADLINE_US, 99), STATUS_LIMIT);
@@ -176,7 +184,7 @@ static void test_reads_in_flight_are_limited(void **state)
 static void test_unpair_ends_every_read_once_and_pairing_again_works(void **state)
 {
     struct fixture *f = *state;
-    struct kv_read_run run = {0, 0, POOL_BYTES};
+    struct kv_read_run run = {0, 0, POOL_BYTES, 0};
     struct kv_event event;
     for (uint64_t i = 0; i < 3; i++)
         read_run(f, run, i);
@@ -202,7 +210,7 @@ static void test_unpair_ends_every_read_once_and_pairing_again_works(void **stat
     /* The landing blocks are ours again: nothing arrives late. */
     memset(pool(f), FILL, POOL_BYTES);
     pair(f);
-    run = (struct kv_read_run){4096, 8192, 100000};
+    run = (struct kv_read_run){4096, 8192, 100000, 0};
     read_run(f, run, 77);
     expect_read(next_event(f->reader), 77, STATUS_OK);
     expect_pattern(f, run);
@@ -215,7 +223,7 @@ static void test_unpair_ends_every_read_once_and_pairing_again_works(void **stat
 static void test_a_deadline_ends_all_reads_of_the_peer(void **state)
 {
     struct fixture *f = *state;
-    struct kv_read_run run = {0, 0, POOL_BYTES};
+    struct kv_read_run run = {0, 0, POOL_BYTES, 0};
     uint64_t now_us = clock_now_us();
     assert_int_equal(kv_transport_read(f->reader, f->peer, &run, 1, now_us + 5000000, 1),
                      STATUS_OK);
@@ -271,7 +279,7 @@ static void test_damaged_addresses_are_refused(void **state)
     memcpy(bytes, f->address, f->address_bytes);
     assert_int_not_equal(kv_transport_pair(f->reader, bytes, f->address_bytes + 1, &peer, &err),
                          STATUS_OK);
-    read_run(f, (struct kv_read_run){0, 0, 4096}, 1); /* and nothing was hurt by it */
+    read_run(f, (struct kv_read_run){0, 0, 4096, 0}, 1); /* and nothing was hurt by it */
     expect_read(next_event(f->reader), 1, STATUS_OK);
 }
 
@@ -284,7 +292,7 @@ static void test_reads_its_own_pool(void **state)
     pair(f);
     assert_ptr_not_equal(owner, f->peer);
     assert_string_equal(kv_peer_lane(f->peer), f->variant->name);
-    struct kv_read_run run = {4096, POOL_BYTES / 2, 1u << 20};
+    struct kv_read_run run = {4096, POOL_BYTES / 2, 1u << 20, 0};
     read_run(f, run, 4);
     expect_read(next_event(f->reader), 4, STATUS_OK);
     expect_pattern(f, run);
@@ -302,7 +310,7 @@ static double cpu_seconds(void)
 static void test_waiting_is_sleeping(void **state)
 {
     struct fixture *f = *state;
-    read_run(f, (struct kv_read_run){0, 0, 4096}, 1);
+    read_run(f, (struct kv_read_run){0, 0, 4096, 0}, 1);
     expect_read(next_event(f->reader), 1, STATUS_OK);
     FILE *second = popen("exec sleep 1", "r"); /* end of file is its byte */
     assert_non_null(second);
@@ -320,7 +328,7 @@ static void test_waiting_is_sleeping(void **state)
 static void test_a_closed_local_owner_ends_the_pairing(void **state)
 {
     struct fixture *f = *state;
-    read_run(f, (struct kv_read_run){0, 0, POOL_BYTES}, 1);
+    read_run(f, (struct kv_read_run){0, 0, POOL_BYTES, 0}, 1);
     kv_transport_close(f->owner);
     f->owner = NULL;
     expect_read(next_event(f->reader), 1, STATUS_UNAVAILABLE);
@@ -344,9 +352,9 @@ static void test_peers_are_limited_and_take_turns(void **state)
     assert_int_equal(kv_transport_pair(f->reader, f->address, f->address_bytes, &none, &err),
                      STATUS_LIMIT);
     /* A large read of one doesn't hold up a small one of another. */
-    read_run(f, (struct kv_read_run){0, 0, POOL_BYTES}, 1);
+    read_run(f, (struct kv_read_run){0, 0, POOL_BYTES, 0}, 1);
     f->peer = peers[700];
-    read_run(f, (struct kv_read_run){0, 0, 4096}, 2);
+    read_run(f, (struct kv_read_run){0, 0, 4096, 0}, 2);
     expect_read(next_event(f->reader), 2, STATUS_OK);
     expect_read(next_event(f->reader), 1, STATUS_OK);
 }
@@ -373,9 +381,9 @@ static void test_a_lane_that_cannot_be_had_is_refused_with_a_sentence(void **sta
         if (cases[i].lane) {
             assert_int_equal(status, STATUS_OK);
             assert_string_equal(kv_peer_lane(f.peer), cases[i].lane);
-            read_run(&f, (struct kv_read_run){1, 2, 300000}, 1);
+            read_run(&f, (struct kv_read_run){1, 2, 300000, 0}, 1);
             expect_read(next_event(f.reader), 1, STATUS_OK);
-            expect_pattern(&f, (struct kv_read_run){1, 2, 300000});
+            expect_pattern(&f, (struct kv_read_run){1, 2, 300000, 0});
         } else {
             assert_int_equal(status, STATUS_UNAVAILABLE);
             assert_non_null(strstr(err.text, "lane"));
@@ -434,6 +442,26 @@ static void test_without_shared_memory(void **state)
     kv_transport_close(f.owner);
 }
 
+/* Other users, also of the same group, can't map the pool of the lane shm. */
+static void test_shared_memory_is_of_one_user(void **state)
+{
+    (void)state;
+    struct kv_transport *transport = open_transport(KV_TRANSPORT_REMOTE, KV_LANE_SHM);
+    FILE *segments = fopen("/proc/sysvipc/shm", "re");
+    char line[512];
+    int own = 0, creator;
+    unsigned mode;
+    assert_non_null(segments);
+    while (fgets(line, sizeof line, segments))
+        if (sscanf(line, "%*s %*s %o %*s %d", &mode, &creator) == 2 && creator == getpid()) {
+            own++;
+            assert_int_equal(mode & 0777, 0600);
+        }
+    fclose(segments);
+    assert_true(own >= 1);
+    kv_transport_close(transport);
+}
+
 static void test_bad_configurations_are_refused(void **state)
 {
     (void)state;
@@ -472,6 +500,7 @@ int main(int argc, char **argv)
         CASE(test_peers_are_limited_and_take_turns, local),
         cmocka_unit_test(test_a_lane_that_cannot_be_had_is_refused_with_a_sentence),
         cmocka_unit_test(test_without_shared_memory),
+        cmocka_unit_test(test_shared_memory_is_of_one_user),
         cmocka_unit_test(test_bad_configurations_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,7 @@
 /* A few milliseconds on a quiet machine may be a hundred times as long on a busy one. */
 #define LOADED_US 1000000
 
-static const struct kv_read_run whole_pool = {0, 0, POOL_BYTES};
+static const struct kv_read_run whole_pool = {0, 0, POOL_BYTES, 0};
 
 static uint8_t *pool(const struct fixture *f)
 {
@@ -27,7 +27,7 @@ static enum status start_read(struct fixture *f, struct kv_read_run run, uint64_
 
 static void expect_good_read(struct fixture *f)
 {
-    struct kv_read_run run = {65536, 4096, 1u << 20};
+    struct kv_read_run run = {65536, 4096, 1u << 20, 0};
     assert_int_equal(start_read(f, run, PATIENCE_US, 42), STATUS_OK);
     struct kv_event event = next_event(f->reader);
     assert_int_equal(event.kind, KV_EVENT_READ_DONE);

@@ -47,7 +47,7 @@ static uint64_t wrong_bytes(const struct fixture *f, struct kv_read_run run)
     return wrong;
 }
 
-static const struct kv_read_run one_run = {65536, 131072, 300000};
+static const struct kv_read_run one_run = {65536, 131072, 300000, 0};
 
 static void test_a_dropped_read_ends_by_its_deadline(void **state)
 {
@@ -90,7 +90,7 @@ static void test_a_duplicated_read_is_whole_and_ends_once(void **state)
     struct fixture *f = *state;
     inject(f, "duplicate=1");
     start(f, one_run, PATIENCE_US, 1);
-    start(f, (struct kv_read_run){0, POOL_BYTES / 2, 1u << 20}, PATIENCE_US, 2);
+    start(f, (struct kv_read_run){0, POOL_BYTES / 2, 1u << 20, 0}, PATIENCE_US, 2);
     uint64_t seen = 0;
     for (int i = 0; i < 2; i++) {
         struct kv_event event = next_event(f->reader);
@@ -123,7 +123,7 @@ static void test_a_reordered_read_comes_after_a_later_one(void **state)
 {
     struct fixture *f = *state;
     inject(f, "reorder=1:10s,limit=1");
-    struct kv_read_run other = {0, POOL_BYTES / 2, 4u << 20};
+    struct kv_read_run other = {0, POOL_BYTES / 2, 4u << 20, 0};
     start(f, one_run, PATIENCE_US, 1);
     start(f, other, PATIENCE_US, 2);
     struct kv_event event = next_event(f->reader);
@@ -140,7 +140,7 @@ static void test_a_lost_lane_ends_all_reads_and_the_pairing(void **state)
     struct fixture *f = *state;
     inject(f, "lost=1,limit=1");
     start(f, one_run, PATIENCE_US, 1);
-    start(f, (struct kv_read_run){0, 0, POOL_BYTES}, PATIENCE_US, 2);
+    start(f, (struct kv_read_run){0, 0, POOL_BYTES, 0}, PATIENCE_US, 2);
     for (int i = 0; i < 2; i++) {
         struct kv_event event = next_event(f->reader);
         assert_int_equal(event.kind, KV_EVENT_READ_DONE);

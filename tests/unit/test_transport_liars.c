@@ -84,7 +84,7 @@ static void test_an_owner_that_answers_without_reading(void **state)
     tell(fd, LIE_NUMBER, &address, NULL);                         /* a true WELCOME */
     static struct kv_read_run runs[KV_TRANSPORT_MAX_RUNS];
     for (size_t i = 0; i < KV_TRANSPORT_MAX_RUNS; i++)
-        runs[i] = (struct kv_read_run){i, i, 1};
+        runs[i] = (struct kv_read_run){i, i, 1, 0};
     struct kv_frame answer = {.kind = KV_FRAME_ANSWER, .answer.bytes = 1};
     event.failure = KV_FAILURE_NONE;
     for (int read = 0; read < READS && !event.failure; read++) {
@@ -131,7 +131,7 @@ static void test_an_owner_that_lies_costs_its_pairing_alone(void **state)
     assert_int_equal(kv_address_encode(&address, bytes, &count, &err), STATUS_OK);
     for (enum lie lie = 0; lie < LIES; lie++) {
         struct kv_peer *peer;
-        struct kv_read_run run = {4096, 8192, 2048};
+        struct kv_read_run run = {4096, 8192, 2048, 0};
         memset(pool, FILL, 1u << 20);
         assert_int_equal(kv_transport_pair(w.reader, bytes, count, &peer, &err), STATUS_OK);
         assert_int_equal(

@@ -162,13 +162,13 @@ static void test_asks_for_what_there_is_not_end_the_connection(void **state)
     uint64_t expected = 0;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         int fd = dial_admitted(&w);
-        say_frame(
-            fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {1, bad[i].offset, bad[i].bytes}});
+        say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK,
+                                         .ask = {1, bad[i].offset, bad[i].bytes, 0}});
         expect_closed(&w, fd);
         assert_int_equal(refused(&w, KV_REFUSED_MISUSE), ++expected);
     }
     int fd = dial(&w); /* before HELLO */
-    say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {1, 0, 16}});
+    say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {1, 0, 16, 0}});
     expect_closed(&w, fd);
     struct kv_frame second[3] = {hello_of(&w),
                                  {.kind = KV_FRAME_ANSWER, .answer = {1, 16}},
@@ -189,7 +189,7 @@ static void test_frames_in_pieces_are_answered(void **state)
     (void)state;
     struct world w;
     world_open(&w, 0);
-    struct kv_frame frames[2] = {hello_of(&w), {.kind = KV_FRAME_ASK, .ask = {9, 77, 100}}};
+    struct kv_frame frames[2] = {hello_of(&w), {.kind = KV_FRAME_ASK, .ask = {9, 77, 100, 0}}};
     int fd = dial(&w);
     for (size_t i = 0; i < 2; i++) {
         uint8_t bytes[KV_FRAME_BYTES];
@@ -208,6 +208,124 @@ static void test_frames_in_pieces_are_answered(void **state)
                 frame.answer.bytes == 100);
     for (uint64_t i = 0; i < 100; i++)
         assert_int_equal(answer[KV_FRAME_BYTES + i], pattern(77 + i));
+    close(fd);
+    world_close(&w);
+}
+
+/* The bytes that an owner's worker lets be read: the first `bytes` by grant 5, and all by grant 0,
+ * which expect_reading uses. */
+struct rule {
+    uint64_t admission, bytes;
+};
+
+static bool by_rule(void *owner, const struct kv_claim *claim)
+{
+    const struct rule *rule = owner;
+    if (claim->grant == 0)
+        return true;
+    return claim->admission == rule->admission && claim->grant == 5 &&
+           claim->offset + claim->bytes <= rule->bytes;
+}
+
+/* Asks, and expects `bytes` bytes of the pool, or as many zeros. */
+static void expect_answer(struct world *w, int fd, uint64_t grant, uint64_t offset, bool refused)
+{
+    uint8_t answer[KV_FRAME_BYTES + 100];
+    struct kv_frame frame;
+    say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {9, offset, 100, grant}});
+    assert_int_equal(hear(w, fd, answer, sizeof answer), sizeof answer);
+    assert_int_equal(kv_frame_decode(answer, &frame), KV_FRAME_GOOD);
+    assert_true(frame.kind == KV_FRAME_ANSWER && frame.answer.number == 9);
+    assert_int_equal(frame.answer.bytes, 100);
+    assert_int_equal(frame.answer.refused, refused);
+    for (uint64_t i = 0; i < 100; i++)
+        assert_int_equal(answer[KV_FRAME_BYTES + i], refused ? 0 : pattern(offset + i));
+}
+
+static void test_an_ask_without_a_grant_gets_no_byte(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    struct rule rule = {.admission = w.address.admission, .bytes = 1000};
+    kv_transport_serve(w.owner, by_rule, &rule);
+    int fd = dial_admitted(&w);
+    expect_answer(&w, fd, 5, 900, false);
+    expect_answer(&w, fd, 5, 901, true); /* one byte too far */
+    expect_answer(&w, fd, 6, 0, true);
+    expect_answer(&w, fd, 5, POOL_BYTES - 100, true);
+    expect_answer(&w, fd, 5, 0, false); /* the connection goes on */
+    assert_int_equal(refused(&w, KV_REFUSED_GRANT), 3);
+    rule.admission++; /* another reader's grant */
+    expect_answer(&w, fd, 5, 0, true);
+    kv_transport_serve(w.owner, NULL, NULL);
+    expect_answer(&w, fd, 0, 0, true);
+    assert_int_equal(refused(&w, KV_REFUSED_MISUSE), 0);
+    close(fd);
+    world_close(&w);
+}
+
+/* The reader's side: a refused run ends its read, and neither the pairing nor a read beside it. */
+static void test_a_refused_read_leaves_its_pairing(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    struct rule rule = {0};
+    kv_transport_serve(w.owner, by_rule, &rule);
+    struct kv_read_run runs[300];
+    for (uint32_t i = 0; i < 300; i++)
+        runs[i] = (struct kv_read_run){i * 64, i * 64, 64, i == 7 ? 5 : 0};
+    uint64_t until_us = clock_now_us() + PATIENCE_US;
+    assert_int_equal(kv_transport_read(w.reader, w.peer, runs, 300, until_us, 1), STATUS_OK);
+    runs[7].grant = 0;
+    assert_int_equal(kv_transport_read(w.reader, w.peer, runs, 300, until_us, 2), STATUS_OK);
+    struct kv_event event = reader_event(&w);
+    assert_int_equal(event.kind, KV_EVENT_READ_DONE);
+    assert_int_equal(event.cookie, 1);
+    assert_int_equal(event.status, STATUS_NOT_FOUND);
+    assert_int_equal(event.failure, KV_FAILURE_NOT_GRANTED);
+    event = reader_event(&w);
+    assert_int_equal(event.cookie, 2);
+    assert_int_equal(event.status, STATUS_OK);
+    expect_reading(&w);
+    assert_int_equal(kv_transport_counters(w.reader).reads_failed[KV_FAILURE_NOT_GRANTED], 1);
+    assert_int_equal(kv_transport_counters(w.reader).peers_closed, 0);
+    world_close(&w);
+}
+
+/* A reader asks, reads slowly, and the blocks become another request's: it gets none of that. */
+static void test_bytes_of_a_grant_that_has_ended_are_zeros(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    struct rule rule = {.admission = w.address.admission, .bytes = POOL_BYTES};
+    kv_transport_serve(w.owner, by_rule, &rule);
+    int fd = dial_admitted(&w);
+    for (uint64_t i = 0; i < 2; i++)
+        say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {i, 0, POOL_BYTES, 5}});
+    struct pollfd idle = {kv_transport_fd(w.owner), POLLIN, 0};
+    for (int i = 0; i < 300; i++)
+        poll_owner(&w);
+    while (poll(&idle, 1, 20) > 0)
+        poll_owner(&w);
+    rule.bytes = 0;
+    memset(kv_transport_pool(w.owner), 0xab, POOL_BYTES); /* another request's bytes */
+    size_t size = 2 * (KV_FRAME_BYTES + POOL_BYTES), zeros = 0, own = 0;
+    uint8_t *answers = malloc(size);
+    assert_non_null(answers);
+    assert_int_equal(hear(&w, fd, answers, size), size);
+    for (size_t i = 0; i < POOL_BYTES; i++) {
+        uint8_t byte = answers[KV_FRAME_BYTES + i];
+        bool is_own = byte == pattern(i) && zeros == 0;
+        own += is_own;
+        zeros += !is_own && byte == 0;
+        assert_int_equal(answers[2 * KV_FRAME_BYTES + POOL_BYTES + i], 0);
+    }
+    assert_int_equal(own + zeros, POOL_BYTES);
+    assert_true(own > 0 && zeros > POOL_BYTES / 2);
+    free(answers);
     close(fd);
     world_close(&w);
 }
@@ -267,7 +385,7 @@ static void test_a_reader_that_never_reads_is_bounded(void **state)
     int fd = dial_admitted(&w);
     size_t before = resident_bytes();
     for (uint64_t i = 0; i < KV_FRAME_WINDOW; i++)
-        say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {i, 0, POOL_BYTES}});
+        say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {i, 0, POOL_BYTES, 0}});
     for (int i = 0; i < 300; i++)
         poll_owner(&w);
     struct pollfd idle = {kv_transport_fd(w.owner), POLLIN, 0};
@@ -278,7 +396,7 @@ static void test_a_reader_that_never_reads_is_bounded(void **state)
     expect_reading(&w);
     assert_true(resident_bytes() < before + (8u << 20));
     assert_int_equal(refused(&w, KV_REFUSED_MISUSE), 0);
-    say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {4711, 0, 16}});
+    say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {4711, 0, 16, 0}});
     for (uint64_t start_us = clock_now_us(); refused(&w, KV_REFUSED_MISUSE) == 0;) {
         assert_true(clock_now_us() - start_us < PATIENCE_US);
         poll_owner(&w);
@@ -291,7 +409,7 @@ static void test_a_reader_that_never_reads_is_bounded(void **state)
 
 static void expect_served(struct world *w, int fd)
 {
-    say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {1, 0, 8}});
+    say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {1, 0, 8, 0}});
     uint8_t answer[KV_FRAME_BYTES + 8];
     assert_int_equal(hear(w, fd, answer, sizeof answer), sizeof answer);
 }
@@ -467,6 +585,7 @@ static void test_places_to_listen(void **state)
         }
         if (status != STATUS_OK)
             fail_msg("%s: %s", cases[i].listen, err.text);
+        kv_transport_serve(w.owner, serve_all, NULL);
         fill_pattern(kv_transport_pool(w.owner), POOL_BYTES);
         w.reader = open_at(NULL, 0);
         w.peer = pair_with(w.reader, w.owner);
@@ -500,6 +619,7 @@ static void test_ipv6(void **state)
         return;
     }
     assert_int_equal(status, STATUS_OK);
+    kv_transport_serve(w.owner, serve_all, NULL);
     fill_pattern(kv_transport_pool(w.owner), POOL_BYTES);
     w.reader = open_at("::1", 0);
     w.peer = pair_with(w.reader, w.owner);
@@ -529,7 +649,7 @@ static void test_restarted_on_the_same_port(void **state)
     assert_true(event.welcomed);
     struct error err;
     assert_int_equal(kv_transport_pair(w.reader, old.address, old.bytes, &w.peer, &err), STATUS_OK);
-    struct kv_read_run run = {0, 0, 4096};
+    struct kv_read_run run = {0, 0, 4096, 0};
     assert_int_equal(kv_transport_read(w.reader, w.peer, &run, 1, clock_now_us() + PATIENCE_US, 1),
                      STATUS_OK);
     event = reader_event(&w);
@@ -570,7 +690,8 @@ static void test_readers_share_the_owner(void **state)
         admit_to(&w);
         fds[i] = dial_admitted(&w);
         for (uint64_t n = 0; n < KV_FRAME_WINDOW; n++)
-            say_frame(fds[i], &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {n, 0, POOL_BYTES}});
+            say_frame(fds[i],
+                      &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {n, 0, POOL_BYTES, 0}});
     }
     for (int poll = 0; poll < POLLS; poll++) {
         poll_owner(&w);
@@ -597,6 +718,9 @@ int main(void)
         cmocka_unit_test(test_another_version_is_told_so),
         cmocka_unit_test(test_asks_for_what_there_is_not_end_the_connection),
         cmocka_unit_test(test_frames_in_pieces_are_answered),
+        cmocka_unit_test(test_an_ask_without_a_grant_gets_no_byte),
+        cmocka_unit_test(test_a_refused_read_leaves_its_pairing),
+        cmocka_unit_test(test_bytes_of_a_grant_that_has_ended_are_zeros),
         cmocka_unit_test(test_the_late_are_closed),
         cmocka_unit_test(test_a_reader_that_never_reads_is_bounded),
         cmocka_unit_test(test_a_second_connection_takes_the_place_of_the_first),

@@ -154,6 +154,30 @@ static void test_pauses_between_dials_double_up_to_their_limit(void **state)
     teardown(&world);
 }
 
+/* Another worker listens at its address, and says nothing but that: the registration is an earlier
+ * life's. A dial that fails in another way says nothing about it. */
+static void test_a_worker_with_another_at_its_address_is_forgotten(void **state)
+{
+    (void)state;
+    struct world world;
+    setup(&world);
+    comes(&world, "prefill-0", 1, 1000);
+    for (int i = 0; i < 2; i++) {
+        struct inbox_message *message = ring_wait(world.inbox.ring, 20000000);
+        assert_true(message && message->kind == INBOX_LINK_CLOSED);
+        struct worker_link *link = (struct worker_link *)message;
+        if (i == 1)
+            link->code = RPC_NOT_FOUND;
+        workers_link_closed(&world.workers, link, false, 1000);
+        const struct membership_snapshot *members = membership_snapshot(world.workers.membership);
+        assert_int_equal(members->count, 1 - i);
+        membership_snapshot_unref(members);
+        workers_tick(&world.workers, 1000 + workers_next_us(&world.workers));
+    }
+    workers_sync(&world.workers, 5000000);
+    teardown(&world);
+}
+
 static void joins(struct world *world, const char *name, enum worker_role role,
                   uint32_t block_tokens, uint64_t numerics_id, uint64_t model_hash)
 {
@@ -263,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_away_counts_over_lives_that_are_never_ready),
         cmocka_unit_test(test_pauses_between_dials_double_up_to_their_limit),
         cmocka_unit_test(test_away_counts_anew_for_one_that_was_ready),
+        cmocka_unit_test(test_a_worker_with_another_at_its_address_is_forgotten),
         cmocka_unit_test(test_names_that_left_are_bounded),
         cmocka_unit_test(test_one_that_fits_nobody_is_warned_of),
         cmocka_unit_test(test_other_weights_under_one_name_are_warned_of),

@@ -67,6 +67,12 @@ static inline void fill_pattern(uint8_t *pool, size_t bytes)
     }
 }
 
+static inline bool serve_all(void *owner, const struct kv_claim *claim)
+{
+    (void)owner, (void)claim;
+    return true;
+}
+
 static inline struct kv_transport *open_transport(enum kv_transport_kind kind, enum kv_lane lane)
 {
     struct kv_transport_config config = {
@@ -81,6 +87,7 @@ static inline struct kv_transport *open_transport(enum kv_transport_kind kind, e
         fprintf(stderr, "%s\n", err.text);
         abort();
     }
+    kv_transport_serve(transport, serve_all, NULL);
     return transport;
 }
 

@@ -34,6 +34,7 @@ static inline struct kv_transport *open_at(const char *listen, uint32_t max_conn
     struct error err;
     if (kv_transport_open(&config, &transport, &err) != STATUS_OK)
         fail_msg("%s", err.text);
+    kv_transport_serve(transport, serve_all, NULL);
     return transport;
 }
 
@@ -103,7 +104,7 @@ static inline struct kv_event reader_event(struct world *w)
 
 static inline void expect_reading(struct world *w)
 {
-    struct kv_read_run run = {123456, 4096, 700001};
+    struct kv_read_run run = {123456, 4096, 700001, 0};
     uint8_t *pool = kv_transport_pool(w->reader);
     memset(pool, FILL, 1u << 20);
     assert_int_equal(

@@ -5,6 +5,11 @@ bool handle_ref_equal(struct handle_ref a, struct handle_ref b)
     return a.incarnation == b.incarnation && a.id == b.id && a.generation == b.generation;
 }
 
+uint64_t handle_grant(struct handle_ref ref)
+{
+    return (uint64_t)ref.generation << 32 | ref.id;
+}
+
 const char *peer_down_kind_name(enum peer_down_kind kind)
 {
     static const char *const names[] = {"subscribe", "extend", "confirm", "release"};

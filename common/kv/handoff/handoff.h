@@ -37,6 +37,9 @@ struct handle_ref {
 };
 
 bool handle_ref_equal(struct handle_ref a, struct handle_ref b);
+/* Returns the number by which a reader claims blocks of the handle at the byte plane of its source
+ * (source_may_read). Never 0. */
+uint64_t handle_grant(struct handle_ref ref);
 
 struct handle {
     struct handle_ref ref;

@@ -70,7 +70,8 @@ enum peer_down_kind sink_question_of(const struct sink *sink)
 {
     if (sink->state == SINK_CONFIRMING)
         return PEER_CONFIRM;
-    return sink->state == SINK_READING && !sink->complete ? PEER_SUBSCRIBE : PEER_EXTEND;
+    return sink->state == SINK_READING && (!sink->complete || sink->in_doubt) ? PEER_SUBSCRIBE
+                                                                              : PEER_EXTEND;
 }
 
 void sink_give_up(struct sink_table *table, uint64_t now_us, struct sink *sink,
@@ -139,10 +140,21 @@ bool sink_peer_needed(const struct sink_table *table, const struct sink_peer *pe
     return false;
 }
 
-void sink_peer_connect(struct sink_peer *peer, struct sink_actions *out)
+void sink_peer_connect(const struct sink_table *table, struct sink_peer *peer,
+                       struct sink_actions *out)
 {
+    peer->dialled = peer->newest;
+    for (uint32_t i = 0; i < table->config.max_sinks; i++) {
+        const struct sink *sink = &table->slots[i];
+        if (sink->peer != peer || !sink_pulls(sink))
+            continue;
+        peer->dialled = sink->ref.incarnation;
+        if (peer->dialled == peer->newest)
+            break; /* the newest handle's process, unless no sink waits for it any more */
+    }
     peer->stream = STREAM_CONNECTING;
     append_peer(out, SINK_CONNECT, peer);
+    out->items[out->count - 1].incarnation = peer->dialled;
 }
 
 void sink_peer_pair(struct sink_peer *peer, struct sink_actions *out)
@@ -244,10 +256,11 @@ void sink_on_decode(struct sink_table *table, uint64_t now_us, const struct sink
     if (!decode->has_handle)
         return;
     sink->heard_us = now_us;
+    peer->newest = sink->ref.incarnation;
     if (peer->stream != STREAM_UP)
         sink->down_since_us = now_us;
     if (peer->stream == STREAM_DOWN && peer->retry_us <= now_us)
-        sink_peer_connect(peer, out);
+        sink_peer_connect(table, peer, out);
     sink_ask(table, now_us, sink, PEER_EXTEND, out);
 }
 
@@ -351,7 +364,7 @@ void sink_on_tick(struct sink_table *table, uint64_t now_us, struct sink_actions
         struct sink_peer *peer = &table->peers[i];
         if (peer->used && peer->stream == STREAM_DOWN && peer->retry_us <= now_us &&
             sink_peer_needed(table, peer))
-            sink_peer_connect(peer, out);
+            sink_peer_connect(table, peer, out);
     }
 }
 

@@ -77,8 +77,8 @@ enum sink_action_kind {
     SINK_UNRESERVE,
     SINK_ADMIT,
     /* For the peer.
-     * CONNECT: open a Peer stream. Answer with peer_up, peer_refused, peer_lost or connect_failed,
-     *   well within peer_down_limit_us.
+     * CONNECT: open a Peer stream to the process of `incarnation`. Answer with peer_up,
+     *   peer_refused, peer_replaced, peer_lost or connect_failed, well within peer_down_limit_us.
      * CLOSE: close stream and pairing. No sink uses them; report nothing more of them.
      * PAIR: with the pool of the latest Welcome. Answer with pair_up or peer_refused.
      * UNPAIR: close the pairing by force. Answer with pair_closed after its last read has ended.
@@ -116,8 +116,10 @@ struct sink_action {
     uint32_t index;                     /* SEND_TOKEN: 1-based over the whole answer */
     enum finish_reason finish;          /* SEND_TOKEN */
     uint64_t peer;                      /* CONNECT .. VERIFY */
+    uint64_t incarnation;               /* CONNECT */
     struct peer_down message;           /* SEND_PEER */
     uint64_t cookie;                    /* READ, VERIFY */
+    uint64_t grant;                     /* READ: the claim to the remote blocks */
     uint32_t block_count;               /* READ, VERIFY */
     const uint32_t *remote, *local;     /* READ, VERIFY: [block_count] */
     const uint32_t *checksums;          /* VERIFY: [block_count] */
@@ -202,6 +204,10 @@ void sink_on_peer_refused(struct sink_table *table, uint64_t now_us, uint64_t pe
  * dialling again is refused, and its end closed the pairing too, if there was one. */
 void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer, bool refused,
                        struct sink_actions *out);
+/* Another process listens at the peer's address than the one that CONNECT named. The sinks of the
+ * named incarnation give up, for it has ended; for others it is dialled again. */
+void sink_on_peer_replaced(struct sink_table *table, uint64_t now_us, uint64_t peer,
+                           struct sink_actions *out);
 /* This worker could not even try to open the stream; it says nothing about the peer. */
 void sink_on_connect_failed(struct sink_table *table, uint64_t now_us, uint64_t peer,
                             struct sink_actions *out);
@@ -215,6 +221,9 @@ void sink_on_pair_closed(struct sink_table *table, uint64_t now_us, uint64_t pee
                          struct sink_actions *out);
 void sink_on_message(struct sink_table *table, uint64_t now_us, uint64_t peer,
                      const struct peer_up *message, struct sink_actions *out);
+/* `status` NOT_FOUND: the peer refused this read alone, because the handle has ended there, or
+ * because it takes this worker for another reader. The sink asks before it reads again. Any other
+ * failure closes the pairing. */
 void sink_on_read_done(struct sink_table *table, uint64_t now_us, uint64_t cookie,
                        enum status status, struct sink_actions *out);
 void sink_on_verified(struct sink_table *table, uint64_t now_us, uint64_t cookie, bool good,

@@ -27,7 +27,7 @@ static void ask_confirm(struct sink_table *table, uint64_t now_us, struct sink *
 static void advance(struct sink_table *table, uint64_t now_us, struct sink *sink,
                     struct sink_actions *out)
 {
-    if (sink->state != SINK_READING || sink->reading)
+    if (sink->state != SINK_READING || sink->reading || sink->in_doubt)
         return;
     uint32_t left = sink->ready_blocks - sink->read_blocks;
     if (left && sink->peer->pair != PAIR_UP) {
@@ -36,6 +36,7 @@ static void advance(struct sink_table *table, uint64_t now_us, struct sink *sink
         sink->reading = left < table->config.max_read_blocks ? left : table->config.max_read_blocks;
         struct sink_action *action = sink_append_for(out, SINK_READ, sink);
         action->cookie = cookie_of(table, sink);
+        action->grant = handle_grant(sink->ref);
         action->block_count = sink->reading;
         action->remote = sink->remote + sink->read_blocks;
         action->local = sink->local + sink->read_blocks;
@@ -74,7 +75,9 @@ void sink_on_peer_up(struct sink_table *table, uint64_t now_us, uint64_t peer_ke
             continue;
         sink->asked = sink->old_asked = 0;
         sink->down_since_us = UINT64_MAX;
-        sink_ask(table, now_us, sink, sink_question_of(sink), out);
+        /* Only the stream of the last Subscribe may read. */
+        bool reads = sink->state == SINK_READING || sink->state == SINK_VERIFYING;
+        sink_ask(table, now_us, sink, reads ? PEER_SUBSCRIBE : sink_question_of(sink), out);
     }
 }
 
@@ -155,7 +158,29 @@ void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer_
     wait_for_stream(table, now_us, peer, was_up ? now_us : now_us + table->config.reconnect_us);
     give_up_ended(table, now_us, peer, out);
     if (was_up && sink_peer_needed(table, peer))
-        sink_peer_connect(peer, out);
+        sink_peer_connect(table, peer, out);
+}
+
+void sink_on_peer_replaced(struct sink_table *table, uint64_t now_us, uint64_t peer_key,
+                           struct sink_actions *out)
+{
+    out->count = 0;
+    struct sink_peer *peer = sink_peer_of(table, peer_key);
+    if (!peer)
+        return;
+    uint64_t ended = peer->dialled; /* a newer handle may have come since */
+    peer->refused = false;          /* a process listens there */
+    peer->broke_us = now_us;
+    wait_for_stream(table, now_us, peer, now_us);
+    for (uint32_t i = 0; i < table->config.max_sinks; i++) {
+        struct sink *sink = &table->slots[i];
+        if (sink->peer != peer || !sink_pulls(sink))
+            continue;
+        if (sink->ref.incarnation == ended)
+            sink_give_up(table, now_us, sink, SINK_REASON_GONE, out);
+    }
+    if (sink_peer_needed(table, peer))
+        sink_peer_connect(table, peer, out);
 }
 
 void sink_on_connect_failed(struct sink_table *table, uint64_t now_us, uint64_t peer_key,
@@ -244,6 +269,7 @@ static bool note_complete(const struct sink_table *table, struct sink *sink,
     if (!none && message->checksum_count != sink->block_count)
         return false;
     sink->complete = true;
+    sink->in_doubt = false;
     sink->ready_blocks = sink->block_count;
     sink->first_token = message->first_token;
     sink->logits_hash = message->logits_hash;
@@ -263,6 +289,7 @@ static void on_ready(struct sink_table *table, uint64_t now_us, struct sink *sin
         return;
     }
     uint32_t ready_blocks = ready_tokens / table->config.block_tokens;
+    sink->in_doubt = false;
     if (ready_blocks > sink->ready_blocks)
         sink->ready_blocks = ready_blocks;
     advance(table, now_us, sink, out);
@@ -325,7 +352,7 @@ void sink_on_message(struct sink_table *table, uint64_t now_us, uint64_t peer,
         on_ready(table, now_us, sink, message->ready_tokens, out);
         return;
     case PEER_COMPLETE:
-        if (sink->state != SINK_READING || sink->complete)
+        if (sink->state != SINK_READING || (sink->complete && !sink->in_doubt))
             break;
         on_complete(table, now_us, sink, message, out);
         return;
@@ -350,7 +377,9 @@ void sink_on_read_done(struct sink_table *table, uint64_t now_us, uint64_t cooki
     ASSERT(sink && sink->reading); /* a slot is kept until its read has ended */
     uint32_t blocks = sink->reading;
     sink->reading = 0;
-    if (status != STATUS_OK)
+    /* Most often the request has ended, and the peer heard it first. Other sinks read on. */
+    bool ended = status == STATUS_NOT_FOUND && (sink->state == SINK_ORPHAN || !sink->refused_once);
+    if (status != STATUS_OK && !ended)
         sink_peer_unpair(sink->peer, out); /* end all else that it has in flight, then pair anew */
     if (sink->state == SINK_ORPHAN) {
         sink_append_for(out, SINK_UNRESERVE, sink)->reason = sink->reason;
@@ -367,6 +396,9 @@ void sink_on_read_done(struct sink_table *table, uint64_t now_us, uint64_t cooki
             table->counters.early_bytes += bytes;
         }
         advance(table, now_us, sink, out);
+    } else if (ended) {
+        sink->refused_once = sink->in_doubt = true; /* until Gone, or what is ready */
+        sink_ask(table, now_us, sink, PEER_SUBSCRIBE, out);
     } else if (sink->again) {
         sink_give_up(table, now_us, sink, SINK_REASON_READ, out);
     } else {

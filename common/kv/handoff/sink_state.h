@@ -25,6 +25,8 @@ struct sink_peer {
     uint64_t key;
     enum stream_state stream;
     uint64_t incarnation; /* the latest Welcome's */
+    uint64_t newest;      /* the incarnation of the latest handle */
+    uint64_t dialled;     /* the incarnation that the latest CONNECT named */
     uint64_t retry_us;    /* a DOWN stream isn't opened again before this */
     bool refused;         /* at the last attempt to connect; UP clears it */
     uint64_t broke_us;    /* when the stream, or a try, last ended in another way; 0: never */
@@ -56,7 +58,9 @@ struct sink {
     uint64_t logits_hash;
     struct token_logprobs logprobs;
     uint32_t checksum_count;
-    bool again;                         /* its one repetition is used up */
+    bool again;        /* its one repetition is used up */
+    bool refused_once; /* a read was refused: one more refusal is a failure */
+    bool in_doubt;     /* it reads nothing until the peer says again what is ready */
     uint64_t pulled_bytes, early_bytes; /* in all, and before Complete */
 
     uint32_t asked;     /* Extends and Subscribes of this stream without an answer so far */
@@ -123,7 +127,9 @@ struct sink_peer *sink_peer_of(struct sink_table *table, uint64_t key);
 struct sink_peer *sink_peer_take(struct sink_table *table, uint64_t key, struct sink_actions *out);
 /* Returns true while a sink depends on the peer. */
 bool sink_peer_needed(const struct sink_table *table, const struct sink_peer *peer);
-void sink_peer_connect(struct sink_peer *peer, struct sink_actions *out);
+/* Dials the process of the newest handle that a sink waits for. */
+void sink_peer_connect(const struct sink_table *table, struct sink_peer *peer,
+                       struct sink_actions *out);
 /* Both do nothing if the state is reached or pending. */
 void sink_peer_pair(struct sink_peer *peer, struct sink_actions *out);
 void sink_peer_unpair(struct sink_peer *peer, struct sink_actions *out);

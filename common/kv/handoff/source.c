@@ -367,6 +367,30 @@ void source_on_message(struct source_table *table, uint64_t now_us, uint64_t pee
     answer(out, peer, PEER_GONE, message->request, message->attempt);
 }
 
+bool source_may_read(const struct source_table *table, uint64_t peer, uint64_t grant,
+                     uint64_t first, uint64_t count)
+{
+    uint32_t id = (uint32_t)grant, generation = (uint32_t)(grant >> 32), at = 0;
+    if (id >= table->config.max_sources || count == 0)
+        return false;
+    const struct source *source = &table->slots[id];
+    if (source->state < SOURCE_OPENED || source->generation != generation)
+        return false;
+    if (!source->subscribed || source->subscriber != peer)
+        return false;
+    uint32_t ready = source->state == SOURCE_COMPLETE
+                         ? source->block_count
+                         : source->ready_tokens / table->config.block_tokens;
+    while (at < ready && source->blocks[at] != first)
+        at++;
+    if (count > ready - at)
+        return false;
+    for (uint32_t i = 1; i < count; i++)
+        if (source->blocks[at + i] != first + i)
+            return false;
+    return true;
+}
+
 void source_on_peer_lost(struct source_table *table, uint64_t now_us, uint64_t peer,
                          struct source_actions *out)
 {

@@ -11,7 +11,8 @@
  *
  * A handle has one reader: the newest attempt that has subscribed. Only that one is answered HELD.
  * The answer is remembered, so a Confirm that is repeated after a lost stream gets it again. All
- * others are answered GONE. handoff.h has the rules for all calls. */
+ * others are answered GONE. Only the reader's stream may read the blocks, from its Subscribe until
+ * the stream or the source ends. handoff.h has the rules for all calls. */
 #ifndef BATON_KV_HANDOFF_SOURCE_H
 #define BATON_KV_HANDOFF_SOURCE_H
 
@@ -137,6 +138,12 @@ void source_on_message(struct source_table *table, uint64_t now_us, uint64_t pee
 /* Handles stay: the reader subscribes again on a new stream. */
 void source_on_peer_lost(struct source_table *table, uint64_t now_us, uint64_t peer,
                          struct source_actions *out);
+
+/* Decides whether the reader on stream `peer` may read `count` neighbouring blocks of the pool from
+ * `first` on, which it claims by handle_grant(). It may if it is the handle's subscriber, the
+ * handle lists them one after another, and they are ready. Changes nothing. */
+bool source_may_read(const struct source_table *table, uint64_t peer, uint64_t grant,
+                     uint64_t first, uint64_t count);
 
 /* Ends the sources with leases that have run out by now_us. Call it at source_table_next_us or
  * later. */

@@ -1,14 +1,18 @@
 /* The frames of the tcp lane, and the owner's check of the bytes that come to its port. PURE: bytes
  * in, decision out; no socket, no clock, no pool.
  *
- * A frame is 32 bytes, little-endian: magic "BKVL" | u16 version | u16 kind | three fields of 8
- * bytes.
+ * A frame is 40 bytes, little-endian: magic "BKVL" | u16 version | u16 kind | four fields of 8
+ * bytes. Fields that a kind doesn't use are 0.
  *
  *     reader                                    owner
  *     HELLO   admission, secret (16 bytes)  ->
  *                                           <-  WELCOME  verdict, pool_id, pool_bytes
- *     ASK     number, offset, bytes         ->
- *                                           <-  ANSWER   number, bytes, 0; then so many pool bytes
+ *     ASK     number, offset, bytes, grant  ->
+ *                                           <-  ANSWER   number, bytes, refused; then so many bytes
+ *
+ * A grant is the owner's number for what it lets this reader read (kv_transport_serve). A refused
+ * ask is answered with refused = 1 and zeros, as many as it asked for: the reader knows the length
+ * of the next bytes before they come.
  *
  * HELLO comes first and once. Asks follow the WELCOME, with at most KV_FRAME_WINDOW unanswered;
  * they are answered in order. Any other bytes end the connection, and nothing else. No frame makes
@@ -20,8 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KV_FRAME_BYTES   32
-#define KV_FRAME_VERSION 1
+#define KV_FRAME_BYTES   40
+#define KV_FRAME_VERSION 2
 #define KV_FRAME_WINDOW  128 /* asks of one connection that wait for (part of) their answer */
 #define KV_SECRET_BYTES  16
 
@@ -47,10 +51,11 @@ struct kv_frame {
             uint64_t verdict, pool_id, pool_bytes;
         } welcome;
         struct {
-            uint64_t number, offset, bytes;
+            uint64_t number, offset, bytes, grant;
         } ask;
         struct {
             uint64_t number, bytes;
+            bool refused;
         } answer;
     };
 };

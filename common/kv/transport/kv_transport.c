@@ -29,6 +29,8 @@ static const struct {
     [KV_FAILURE_UNREACHABLE] = {"unreachable", STATUS_UNAVAILABLE, "the peer can't be reached"},
     [KV_FAILURE_REFUSED] = {"refused", STATUS_UNAVAILABLE, "the peer does not admit this reader"},
     [KV_FAILURE_PROTOCOL] = {"protocol", STATUS_INTERNAL, "the peer's answer breaks the protocol"},
+    [KV_FAILURE_NOT_GRANTED] = {"not_granted", STATUS_NOT_FOUND,
+                                "the peer doesn't let this reader read these blocks"},
     [KV_FAILURE_INJECTED] = {"injected", STATUS_UNAVAILABLE, "an injected fault: the lane is lost"},
 };
 
@@ -43,7 +45,7 @@ const char *kv_refusal_name(enum kv_refusal refusal)
         [KV_REFUSED_NOISE] = "noise",         [KV_REFUSED_VERSION] = "version",
         [KV_REFUSED_SECRET] = "secret",       [KV_REFUSED_LATE] = "late",
         [KV_REFUSED_LIMIT] = "limit",         [KV_REFUSED_MISUSE] = "misuse",
-        [KV_REFUSED_RESOURCES] = "resources",
+        [KV_REFUSED_RESOURCES] = "resources", [KV_REFUSED_GRANT] = "grant",
     };
     return names[refusal];
 }
@@ -113,13 +115,18 @@ void kv_read_part_done(struct kv_read *read, enum kv_failure failure, const char
 {
     ASSERT(read->parts > 0);
     read->parts--;
-    if (failure) {
+    if (failure)
         read_fail(read, failure, reason);
+    if (failure == KV_FAILURE_NOT_GRANTED)
+        read->next_run = read->run_count; /* nothing more is asked for */
+    else if (failure)
         kv_peer_fail(read->peer, failure, reason);
-    }
-    /* A read that failed ends with its peer. */
-    if (read->parts == 0 && !read->failure && read->next_run == read->run_count)
+    if (read->parts > 0 || read->next_run < read->run_count)
+        return;
+    if (!read->failure)
         read_complete(read);
+    else if (read->failure == KV_FAILURE_NOT_GRANTED && read->peer->state == KV_PEER_OPEN)
+        read_end(read); /* any other read that failed ends with its peer */
 }
 
 /* Returns the first read with runs that were not started. */
@@ -341,6 +348,13 @@ void kv_transport_revoke(struct kv_transport *transport, uint64_t admission)
 {
     if (transport->ops->revoke)
         transport->ops->revoke(transport, admission);
+}
+
+void kv_transport_serve(struct kv_transport *transport,
+                        bool (*may_read)(void *owner, const struct kv_claim *claim), void *owner)
+{
+    transport->may_read = may_read;
+    transport->owner = owner;
 }
 
 enum status kv_transport_pair(struct kv_transport *transport, const void *bytes, size_t count,

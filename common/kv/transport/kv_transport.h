@@ -23,6 +23,9 @@
  *   back (kv_transport_revoke). The secret in it admits the reader's one connection. A connection
  *   without the secret, or with other bytes, is closed, and no other one is harmed. The bytes are
  *   not encrypted: beyond one host, use a private network.
+ * - On the lane tcp the owner sends the bytes, and asks its worker before it does
+ *   (kv_transport_serve). On shm the reader copies from a pool that it has mapped whole: the kernel
+ *   asks only for the same user.
  */
 #ifndef BATON_KV_TRANSPORT_KV_TRANSPORT_H
 #define BATON_KV_TRANSPORT_KV_TRANSPORT_H
@@ -87,6 +90,19 @@ enum status kv_transport_admit(struct kv_transport *transport, struct kv_admissi
  * ignored. */
 void kv_transport_revoke(struct kv_transport *transport, uint64_t admission);
 
+/* Owner: which bytes of the pool a reader may read. */
+struct kv_claim {
+    uint64_t admission;     /* the reader's */
+    uint64_t grant;         /* by which it claims them, as it says itself */
+    uint64_t offset, bytes; /* inside the pool */
+};
+/* Has `may_read` decide from now on. Poll calls it for each ask that comes, and again before each
+ * part of its bytes leaves: bytes of a claim that has ended meanwhile are sent as zeros. It must
+ * not call the transport. Before this call no reader is sent a byte of the pool. Lanes that map the
+ * pool (shm, local) can't ask. */
+void kv_transport_serve(struct kv_transport *transport,
+                        bool (*may_read)(void *owner, const struct kv_claim *claim), void *owner);
+
 /* Reader: pairs with the pool behind `address` (outside bytes: checked). It connects while polling
  * goes on; reads may be asked for at once. */
 enum status kv_transport_pair(struct kv_transport *transport, const void *address, size_t bytes,
@@ -101,6 +117,7 @@ void kv_transport_unpair(struct kv_transport *transport, struct kv_peer *peer);
 struct kv_read_run {
     uint64_t remote_offset, local_offset; /* bytes from the start of either pool */
     uint64_t bytes;
+    uint64_t grant; /* the owner's number for what it lets this reader read */
 };
 
 /* Starts one read of 1 to KV_TRANSPORT_MAX_RUNS runs (copied). `cookie` comes back in its event. A
@@ -134,7 +151,10 @@ enum kv_failure {
     KV_FAILURE_UNREACHABLE,   /* no connection to it, or none any more */
     KV_FAILURE_REFUSED,       /* it does not admit this reader */
     KV_FAILURE_PROTOCOL,      /* STATUS_INTERNAL: its answer breaks the protocol */
-    KV_FAILURE_INJECTED,      /* kv_faults.h */
+    /* STATUS_NOT_FOUND: the owner doesn't let this reader read these bytes, or no longer. Only this
+     * read ends: the pairing and its other reads go on. */
+    KV_FAILURE_NOT_GRANTED,
+    KV_FAILURE_INJECTED, /* kv_faults.h */
     KV_FAILURES
 };
 const char *kv_failure_name(enum kv_failure failure); /* "deadline", ...: for metrics */
@@ -162,7 +182,7 @@ int kv_transport_fd(const struct kv_transport *transport);
 bool kv_transport_arm(struct kv_transport *transport);
 uint64_t kv_transport_next_deadline_us(const struct kv_transport *transport);
 
-/* The reason why an owner closed a connection to its port. */
+/* The reason why an owner closed a connection to its port, or (GRANT) refused an ask. */
 enum kv_refusal {
     KV_REFUSED_NOISE,     /* not our protocol */
     KV_REFUSED_VERSION,   /* another version of it */
@@ -171,6 +191,7 @@ enum kv_refusal {
     KV_REFUSED_LIMIT,     /* too many connections */
     KV_REFUSED_MISUSE,    /* admitted, and asked for bytes outside the pool, or too often */
     KV_REFUSED_RESOURCES, /* no descriptor or memory: it waits */
+    KV_REFUSED_GRANT,     /* an ask for bytes that its reader may not read: the connection stays */
     KV_REFUSALS
 };
 const char *kv_refusal_name(enum kv_refusal refusal);

@@ -18,6 +18,7 @@ struct link_ask {
     uint64_t number, bytes;
     uint8_t *to;
     uint64_t done; /* received so far: its head, then its bytes */
+    bool refused;  /* its head says so: zeros follow */
     uint8_t head[KV_FRAME_BYTES];
 };
 
@@ -120,8 +121,9 @@ static void ask(struct tcp_link *link, struct kv_read *read)
     };
     read->parts++;
     link->to_come += KV_FRAME_BYTES + slot->bytes;
-    put_frame(link, &(struct kv_frame){.kind = KV_FRAME_ASK,
-                                       .ask = {slot->number, run->remote_offset, run->bytes}});
+    put_frame(link, &(struct kv_frame){
+                        .kind = KV_FRAME_ASK,
+                        .ask = {slot->number, run->remote_offset, run->bytes, run->grant}});
 }
 
 void tcp_link_start(struct tcp_lane *lane, struct tcp_link *link)
@@ -214,12 +216,14 @@ static void took(struct tcp_link *link, size_t got)
                 fail(link, KV_FAILURE_PROTOCOL, NULL);
                 return;
             }
+            slot->refused = frame.answer.refused;
         }
         if (slot->done < KV_FRAME_BYTES + slot->bytes)
             return;
         link->first = (link->first + 1) % KV_FRAME_WINDOW;
         link->count--;
-        kv_read_part_done(slot->read, KV_FAILURE_NONE, NULL);
+        kv_read_part_done(slot->read, slot->refused ? KV_FAILURE_NOT_GRANTED : KV_FAILURE_NONE,
+                          NULL);
     }
 }
 

@@ -22,7 +22,8 @@
  * copied: they must not change until they have left. */
 struct answer {
     uint64_t bytes, done; /* done: sent so far, of the head and then of the bytes */
-    const uint8_t *from;
+    const uint8_t *from;  /* NULL: zeros, for the reader may not read it, or no longer */
+    uint64_t grant;
     uint8_t head[KV_FRAME_BYTES];
 };
 
@@ -68,18 +69,45 @@ static struct answer *answer_at(struct answers *answers, uint32_t index)
     return &answers->items[(answers->first + index) % KV_FRAME_WINDOW];
 }
 
-/* Queues an answer; there must be room. `from`: [bytes]. */
-static void answers_put(struct answers *answers, const struct kv_frame *head, const uint8_t *from,
-                        uint64_t bytes)
+/* Queues an answer and returns it; there must be room. Only its head is set. */
+static struct answer *answers_put(struct answers *answers, const struct kv_frame *head)
 {
     ASSERT(answers->count < KV_FRAME_WINDOW);
     struct answer *slot = answer_at(answers, answers->count++);
-    *slot = (struct answer){.bytes = bytes, .from = from};
+    *slot = (struct answer){0};
     kv_frame_encode(head, slot->head);
+    return slot;
 }
 
-static int next_parts(struct answers *answers, size_t limit, struct iovec parts[TCP_MAX_PARTS])
+/* Asks the owner's worker whether the client may read these bytes of the pool now. */
+static bool may_read(const struct tcp_lane *lane, const struct tcp_client *client, uint64_t grant,
+                     uint64_t offset, uint64_t bytes)
 {
+    const struct kv_transport *transport = lane->transport;
+    const struct kv_claim claim = {client->admission->id, grant, offset, bytes};
+    return transport->may_read && transport->may_read(transport->owner, &claim);
+}
+
+/* Adds at most `bytes` of the pool at `from`, or as many zeros. Returns how many it added: all that
+ * the pool has, and of zeros what fits into `parts`. */
+static size_t add_bytes(const uint8_t *from, size_t bytes, struct iovec parts[TCP_MAX_PARTS],
+                        int *count)
+{
+    static const uint8_t zeros[64 << 10];
+    size_t added = 0;
+    while (added < bytes && *count < TCP_MAX_PARTS) {
+        size_t part = from || bytes - added < sizeof zeros ? bytes - added : sizeof zeros;
+        /* sendmsg only reads */
+        parts[(*count)++] = (struct iovec){(void *)(uintptr_t)(from ? from : zeros), part};
+        added += part;
+    }
+    return added;
+}
+
+static int next_parts(const struct tcp_lane *lane, struct tcp_client *client, size_t limit,
+                      struct iovec parts[TCP_MAX_PARTS])
+{
+    struct answers *answers = &client->answers;
     int count = 0;
     for (uint32_t i = 0; i < answers->count && count + 2 <= TCP_MAX_PARTS && limit > 0; i++) {
         struct answer *slot = answer_at(answers, i);
@@ -90,8 +118,11 @@ static int next_parts(struct answers *answers, size_t limit, struct iovec parts[
         }
         uint64_t at = done - KV_FRAME_BYTES, left = slot->bytes - at;
         size_t bytes = left < limit ? left : limit;
-        if (bytes > 0) /* sendmsg only reads */
-            parts[count++] = (struct iovec){(void *)(uintptr_t)(slot->from + at), bytes};
+        /* The grant may have ended since the bytes were asked for. */
+        if (slot->from && !may_read(lane, client, slot->grant,
+                                    (uint64_t)(slot->from - lane->transport->pool), slot->bytes))
+            slot->from = NULL;
+        bytes = add_bytes(slot->from ? slot->from + at : NULL, bytes, parts, &count);
         limit -= bytes;
         if (bytes < left)
             break;
@@ -116,19 +147,19 @@ static void sent(struct answers *answers, size_t bytes)
 
 /* One turn: sends as much as the socket takes, at most TCP_TURN_BYTES and *budget, and takes that
  * from *budget. Returns false if the connection has failed. */
-static bool answers_send(struct answers *answers, int fd, size_t *budget)
+static bool answers_send(const struct tcp_lane *lane, struct tcp_client *client, size_t *budget)
 {
     struct iovec parts[TCP_MAX_PARTS];
     size_t limit = *budget < TCP_TURN_BYTES ? *budget : TCP_TURN_BYTES;
     struct msghdr message = {.msg_iov = parts};
-    message.msg_iovlen = (size_t)next_parts(answers, limit, parts);
+    message.msg_iovlen = (size_t)next_parts(lane, client, limit, parts);
     if (message.msg_iovlen == 0)
         return true;
-    ssize_t got = sendmsg(fd, &message, MSG_NOSIGNAL);
+    ssize_t got = sendmsg(client->source.fd, &message, MSG_NOSIGNAL);
     if (got < 0)
         return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
     *budget -= (size_t)got < *budget ? (size_t)got : *budget;
-    sent(answers, (size_t)got);
+    sent(&client->answers, (size_t)got);
     return true;
 }
 
@@ -222,7 +253,22 @@ static void on_hello(struct tcp_lane *lane, struct tcp_client *client, const str
         .kind = KV_FRAME_WELCOME,
         .welcome = {KV_ADMITTED, owner->pool_id, lane->transport->pool_bytes},
     };
-    answers_put(&client->answers, &welcome, NULL, 0);
+    (void)answers_put(&client->answers, &welcome);
+}
+
+/* An ask that the reader has no grant for, most often for a request that has just ended, costs it
+ * nothing but this answer. */
+static void on_ask(struct tcp_lane *lane, struct tcp_client *client, const struct kv_frame *frame)
+{
+    uint64_t bytes = frame->ask.bytes;
+    bool granted = may_read(lane, client, frame->ask.grant, frame->ask.offset, bytes);
+    const struct kv_frame head = {.kind = KV_FRAME_ANSWER,
+                                  .answer = {frame->ask.number, bytes, !granted}};
+    struct answer *answer = answers_put(&client->answers, &head);
+    answer->bytes = bytes;
+    answer->grant = frame->ask.grant;
+    answer->from = granted ? lane->transport->pool + frame->ask.offset : NULL;
+    lane->transport->counters.refused[KV_REFUSED_GRANT] += !granted;
 }
 
 static void take_frames(struct tcp_lane *lane, struct tcp_client *client)
@@ -236,7 +282,7 @@ static void take_frames(struct tcp_lane *lane, struct tcp_client *client)
         return;
     }
     for (size_t at = 0, taken; at < (size_t)got && client->source.fd >= 0; at += taken) {
-        struct kv_frame frame, head;
+        struct kv_frame frame;
         enum kv_frame_fault fault;
         if (!kv_frames_take(&client->frames, in + at, (size_t)got - at, &taken, &frame)) {
             fault = client->frames.bad;
@@ -252,10 +298,7 @@ static void take_frames(struct tcp_lane *lane, struct tcp_client *client)
         } else if (!lane->serves || client->answers.count == KV_FRAME_WINDOW) {
             client_refuse(lane, client, KV_REFUSED_MISUSE);
         } else {
-            head = (struct kv_frame){.kind = KV_FRAME_ANSWER,
-                                     .answer = {frame.ask.number, frame.ask.bytes}};
-            answers_put(&client->answers, &head, lane->transport->pool + frame.ask.offset,
-                        frame.ask.bytes);
+            on_ask(lane, client, &frame);
         }
     }
 }
@@ -270,7 +313,7 @@ void tcp_client_ready(struct tcp_lane *lane, struct tcp_source *source, uint32_t
         take_frames(lane, client);
     if (source->fd < 0)
         return;
-    if (!answers_send(&client->answers, source->fd, budget) ||
+    if (!answers_send(lane, client, budget) ||
         !tcp_wait_for(lane, source, EPOLLIN | (client->answers.count > 0 ? EPOLLOUT : 0)))
         client_close(lane, client);
 }

@@ -87,6 +87,9 @@ struct kv_transport {
     uint64_t pool_bytes;
     struct kv_address self; /* without the parts that admit adds */
     uint64_t timer_us;      /* set by progress: call it then, even if nothing wakes us */
+    /* kv_transport_serve's; NULL: no byte is sent */
+    bool (*may_read)(void *owner, const struct kv_claim *claim);
+    void *owner;
     /* From here on kv_transport.c's own. */
     uint32_t max_reads, read_count; /* a read counts until its event was taken */
     uint32_t peer_count;
@@ -98,7 +101,8 @@ struct kv_transport {
 };
 
 /* For transports that move by themselves: one part of the read came back. The last part ends the
- * read. `reason` is static text; NULL: the failure's general text. */
+ * read. `reason` is static text; NULL: the failure's general text. Any failure except NOT_GRANTED
+ * ends the pairing, too. */
 void kv_read_part_done(struct kv_read *read, enum kv_failure failure, const char *reason);
 /* The transport saw the peer fail. Poll then closes it. The first failure is kept. */
 void kv_peer_fail(struct kv_peer *peer, enum kv_failure failure, const char *reason);

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <ucp/api/ucp.h>
 #include <ucs/config/global_opts.h>
@@ -213,6 +215,36 @@ static enum status tell_shortage(size_t needed_bytes, enum status status, const 
                      needed, why, room, segment, used + needed + 1, used + needed + 1);
 }
 
+/* UCX makes segments that the user's group may map and write, too: the pool, and the queues of its
+ * worker. Restricts all System V segments of this process to the user. Files were made with a
+ * umask. */
+static void restrict_segments(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512], path[8];
+    unsigned long segment; /* the inode of a mapped segment is its id */
+    int why = maps ? 0 : errno;
+    while (maps && fgets(line, sizeof line, maps)) {
+        struct shmid_ds of_segment;
+        if (sscanf(line, "%*s %*s %*s %*s %lu %7s", &segment, path) != 2 ||
+            strncmp(path, "/SYSV", 5) != 0)
+            continue;
+        if (shmctl((int)segment, IPC_STAT, &of_segment) == 0) {
+            of_segment.shm_perm.mode = 0600;
+            if (shmctl((int)segment, IPC_SET, &of_segment) == 0)
+                continue;
+        }
+        why = errno;
+    }
+    if (maps)
+        fclose(maps);
+    if (why)
+        log_warn("transport",
+                 "why=\"%s\" msg=\"shared memory can't be restricted to this user: its group may "
+                 "read the KV pool\"",
+                 strerror(why));
+}
+
 static enum status memory_create(struct ucx_pool *pool, size_t bytes, struct error *err)
 {
     uint64_t shared_bytes = kv_life_offset(bytes) + KV_LIFE_BYTES;
@@ -222,9 +254,11 @@ static enum status memory_create(struct ucx_pool *pool, size_t bytes, struct err
         .flags = UCP_MEM_MAP_ALLOCATE,
     };
     ucs_log_push_handler(drop_message); /* our sentence says it all */
+    mode_t mask = umask(077);           /* for a posix file; a System V segment takes no mask */
     ucs_status_t got = FAILPOINT_FAILS("transport.shared_memory")
                            ? UCS_ERR_NO_MEMORY
                            : ucp_mem_map(pool->context, &params, &pool->memory);
+    umask(mask);
     ucs_log_pop_handler();
     if (got != UCS_OK)
         return tell_shortage(shared_bytes, status_of(got), ucs_status_string(got), err);
@@ -235,6 +269,7 @@ static enum status memory_create(struct ucx_pool *pool, size_t bytes, struct err
                          ucs_status_string(got));
     pool->start = attr.address;
     pool->bytes = bytes;
+    restrict_segments();
     madvise(attr.address, attr.length, MADV_HUGEPAGE); /* only for speed: may be refused */
     /* Allocates the pages now, and not one by one while requests wait for them. EINVAL: a kernel
      * before 5.14. */

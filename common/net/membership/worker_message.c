@@ -5,6 +5,11 @@
 #include <stdbool.h>
 #include <string.h>
 
+bool worker_message_names(const struct worker_info *info, const char *name, uint64_t incarnation)
+{
+    return incarnation == info->incarnation && !strcmp(name, info->name);
+}
+
 Baton__Worker__V1__WorkerInfo worker_message_of(const struct worker_info *info)
 {
     Baton__Worker__V1__WorkerInfo message = BATON__WORKER__V1__WORKER_INFO__INIT;

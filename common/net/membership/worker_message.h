@@ -8,8 +8,18 @@
 #include "common/base/status.h"
 #include "proto/worker.pb-c.h"
 
+#include <stdbool.h>
+
 /* Both ends of Registry, Session and Peer must be of one version. */
-#define WORKER_PROTOCOL_VERSION 3
+#define WORKER_PROTOCOL_VERSION 4
+
+/* The end of a stream after a hello that doesn't name this worker in this life: RPC_NOT_FOUND. */
+#define WORKER_OTHER      "another_worker"
+#define WORKER_OTHER_TEXT "another worker, or another life of that worker, is here"
+
+/* Returns true if a hello's `name` and `incarnation` are this worker's. No other hello learns
+ * anything about it. */
+bool worker_message_names(const struct worker_info *info, const char *name, uint64_t incarnation);
 
 /* Returns a message that points into `info`. Without end ids. */
 Baton__Worker__V1__WorkerInfo worker_message_of(const struct worker_info *info);

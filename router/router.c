@@ -97,10 +97,11 @@ static enum status open_access(struct router *router, struct error *err)
     if (*config->otlp_tls.cert)
         router_metrics_watch(&router->metrics, router->otlp_tls, "for=\"otlp-tls\"");
     TRY(access_open(config->api_keys, 0, &router->access, err));
-    if (router->access && !*config->registry_listen)
+    if (router_config_registry_is_open(config))
         log_warn("router",
-                 "msg=\"clients need keys, but any process that reaches this router may register "
-                 "as a worker: set registry-listen\"");
+                 "registry=%s msg=\"clients need keys, but any process that reaches this address "
+                 "may register as a worker: set internal-tls-cert\"",
+                 router_config_registry(config));
     return STATUS_OK;
 }
 

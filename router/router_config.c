@@ -61,6 +61,9 @@ static const struct config_setting settings[] = {
     {"api-keys", CONFIG_STRING, AT(api_keys), "", .value = "FILE",
      .help = "Keys of clients, hashed, with their limits (baton key new makes lines of it): every "
              "call needs one; empty: no call does"},
+    {"insecure-registry", CONFIG_BOOL, AT(insecure_registry), "false",
+     .help = "With api-keys: take registrations beyond loopback without internal-tls-cert, so that "
+             "any process that reaches registry-listen may become a worker"},
     {"model", CONFIG_STRING, AT(models), .required = true, .value = "[NAME=]DIR,...",
      .help = "Folder of each model with config.json, generation_config.json and tokenizer.json; no "
              "weights are read",
@@ -149,6 +152,33 @@ static enum status check_otlp(const struct router_config *config, struct error *
                               *config->otlp_tls.ca || *config->otlp_tls.cert, err);
 }
 
+const char *router_config_registry(const struct router_config *config)
+{
+    return *config->registry_listen ? config->registry_listen : config->listen;
+}
+
+bool router_config_registry_is_open(const struct router_config *config)
+{
+    return *config->api_keys && !*config->internal_tls.cert;
+}
+
+/* A worker is sent prompts, and writes answers. So keys are worth nothing where a stranger may
+ * register. */
+static enum status check_registry(const struct router_config *config, struct error *err)
+{
+    const char *listen = router_config_registry(config);
+    if (!router_config_registry_is_open(config) || config->insecure_registry ||
+        rpc_listens_on_loopback(listen))
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "clients need keys (--api-keys), but any process that reaches %.60s may "
+                     "register as a worker, is sent prompts and writes answers: give router and "
+                     "workers --internal-tls-cert, -key and -ca (docs/operations/security.md), or "
+                     "set --registry-listen to an address of loopback, or accept that with "
+                     "--insecure-registry",
+                     listen);
+}
+
 static void check(const void *given, struct str *mistakes)
 {
     const struct router_config *config = given;
@@ -162,6 +192,7 @@ static void check(const void *given, struct str *mistakes)
                                  "--registry-listen is missing: with --internal-tls-cert workers "
                                  "register at an address of their own, apart from clients"),
                        &err);
+    config_mistake(mistakes, check_registry(config, &err), &err);
     config_mistake(mistakes, tls_client_settings_check(&config->otlp_tls, "otlp-tls", &err), &err);
     config_mistake(mistakes, check_otlp(config, &err), &err);
 }

@@ -19,6 +19,7 @@ struct router_config {
     struct tls_settings metrics_tls;
     struct link_tls_settings internal_tls;
     char api_keys[1024];
+    bool insecure_registry; /* registrations beyond loopback without certificates, beside keys */
     char models[MODEL_LIST_MAX_BYTES], model_name[MODEL_MAX_NAME_BYTES];
     uint32_t ready_fd;                         /* 0: none */
     uint32_t max_requests, max_queue;          /* at once; without a worker yet */
@@ -65,6 +66,12 @@ struct router_room {
 #define ROUTER_OWN_DESCRIPTORS 48
 /* PURE. */
 struct router_room router_room_divide(const struct router_config *config, uint64_t open_files);
+
+/* Returns the address at which workers register. */
+const char *router_config_registry(const struct router_config *config);
+/* Returns whether clients need keys while any process may register as a worker: only certificates
+ * on both sides tell workers from strangers. */
+bool router_config_registry_is_open(const struct router_config *config);
 
 /* All defaults, for tests that start a router in their own process. */
 struct router_config router_config_default(void);

@@ -13,6 +13,13 @@
 enum status file_read(const char *path, size_t limit_bytes, char **bytes, size_t *length,
                       struct error *err) WARN_UNUSED;
 
+/* Returns whether users other than the owner may read or write the file, or its group may write it.
+ * A group that may only read is a usual way to share a key among services. `mode` gets "0644". A
+ * file that can't be looked at is taken for a closed one: reading it has failed, or will. */
+bool file_is_open_to_others(const char *path, char mode[8]);
+/* Logs a warning if the file is: call it once, at start. `what`: "the private key", for people. */
+void file_warn_if_open(const char *module, const char *what, const char *path);
+
 /* Returns whether the bytes are Git LFS's pointer: the lines of text that a clone without Git LFS
  * has in place of a large file. */
 bool file_is_lfs_pointer(const void *bytes, size_t length);

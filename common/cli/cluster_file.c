@@ -199,14 +199,21 @@ static bool newer(const struct timespec *a, const struct timespec *b)
     return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
 }
 
-/* Returns the live process with the newest file "cluster-PID.json" in `folder`. 0: none. */
-static pid_t newest_in(const char *folder)
+/* The clusters of a run folder. */
+struct found {
+    size_t count;
+    pid_t newest; /* 0: none */
+    pid_t others[8];
+};
+
+/* Finds the live processes with files "cluster-PID.json" in `folder`. */
+static struct found find_in(const char *folder)
 {
+    struct found found = {0};
     DIR *dir = opendir(folder);
     if (!dir)
-        return 0;
+        return found;
     struct timespec best = {0};
-    pid_t found = 0;
     for (struct dirent *entry; (entry = readdir(dir));) {
         struct stat info;
         int pid, end = 0;
@@ -215,27 +222,65 @@ static pid_t newest_in(const char *folder)
             continue;
         if (is_dead(pid) || fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW))
             continue;
-        if (!found || newer(&info.st_mtim, &best)) {
+        pid_t other = pid;
+        if (!found.newest || newer(&info.st_mtim, &best)) {
             best = info.st_mtim;
-            found = pid;
+            other = found.newest;
+            found.newest = pid;
         }
+        if (other && found.count - 1 < sizeof found.others / sizeof *found.others)
+            found.others[found.count - 1] = other;
+        found.count++;
     }
     closedir(dir);
     return found;
+}
+
+/* Writes "pid 12 127.0.0.1:4001, ..." with the address that a flag can name: the HTTP door's, or
+ * gRPC's. */
+static void describe_others(const struct found *found, bool http, char *text, size_t size)
+{
+    const size_t capacity = sizeof found->others / sizeof *found->others;
+    struct cluster_file *other = malloc(sizeof *other); /* large for a stack */
+    size_t used = 0, shown = 0;
+    *text = 0;
+    for (size_t i = 0; other && i + 1 < found->count && i < capacity && used < size; i++) {
+        char path[CLUSTER_PATH_BYTES];
+        struct error err;
+        if (path_of(found->others[i], path, &err) != STATUS_OK ||
+            cluster_file_read(path, other, &err) != STATUS_OK)
+            continue; /* it has ended meanwhile */
+        used += (size_t)snprintf(text + used, size - used, "%spid %d %s", shown++ ? ", " : "",
+                                 (int)other->pid, http ? other->http : other->grpc);
+    }
+    if (found->count > capacity + 1 && used < size)
+        snprintf(text + used, size - used, " and %zu more", found->count - 1 - capacity);
+    free(other);
 }
 
 enum status cluster_file_find(const char *flag, struct cluster_file *file, struct error *err)
 {
     char path[CLUSTER_PATH_BYTES];
     TRY(cluster_folder(path, err));
-    pid_t pid = newest_in(path);
-    if (!pid)
+    struct found found = find_in(path);
+    if (!found.newest)
         return error_set(err, STATUS_NOT_FOUND,
                          "no cluster of yours is running here: start one with `baton up`, or name "
                          "one with %s HOST:PORT",
                          flag);
-    TRY(path_of(pid, path, err));
-    return cluster_file_read(path, file, err);
+    TRY(path_of(found.newest, path, err));
+    TRY(cluster_file_read(path, file, err));
+    describe_others(&found, !strcmp(flag, "--http"), file->others, sizeof file->others);
+    return STATUS_OK;
+}
+
+void cluster_file_note(const struct cluster_file *file, const char *flag)
+{
+    if (*file->others)
+        fprintf(stderr,
+                "baton: several clusters of yours run here: this is about the newest, pid %d, gRPC "
+                "%s, HTTP %s; others: %s; name one with %s HOST:PORT\n",
+                (int)file->pid, file->grpc, file->http, file->others, flag);
 }
 
 void cluster_file_withdraw(pid_t pid)
@@ -308,9 +353,13 @@ void cluster_file_sweep(void)
         struct stat info;
         uint64_t log_pid;
         int pid = 0; /* in the name of a cluster's file, whole or being written */
+        int tls_pid, end = 0;
         struct old_logs logs;
         if (sscanf(entry->d_name, "cluster-%d.json", &pid) == 1 && pid > 0 && is_dead((pid_t)pid))
             unlinkat(dirfd(dir), entry->d_name, 0);
+        if (sscanf(entry->d_name, "%d.tls%n", &tls_pid, &end) == 1 && end && !entry->d_name[end] &&
+            tls_pid > 0 && is_dead((pid_t)tls_pid))
+            remove_folder(dirfd(dir), entry->d_name);
         if (pid || !str_to_u64(entry->d_name, 1, INT32_MAX, &log_pid) || !is_dead((pid_t)log_pid) ||
             fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) ||
             !S_ISDIR(info.st_mode) || !str_copy(logs.name, sizeof logs.name, entry->d_name))

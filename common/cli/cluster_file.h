@@ -36,6 +36,8 @@ struct cluster_file {
     size_t count;
     struct cluster_member members[CLUSTER_MAX_PROCESSES];
     struct model_list models; /* by the names that clients use; folders are absolute */
+    /* cluster_file_find alone: this user's other clusters, for people; "": there is none */
+    char others[256];
 };
 
 /* Returns this user's run folder ($XDG_RUNTIME_DIR/baton or /tmp/baton-UID), and makes it if it is
@@ -55,11 +57,14 @@ enum status cluster_file_publish(const struct cluster_file *file, struct error *
 enum status cluster_file_find(const char *flag, struct cluster_file *file,
                               struct error *err) WARN_UNUSED;
 void cluster_file_withdraw(pid_t pid);
+/* If several clusters of this user run: writes one line to standard error that says which of them
+ * was found, which others there are, and that `flag` names one. */
+void cluster_file_note(const struct cluster_file *file, const char *flag);
 /* Returns the folder of the model `name` ("": of the only model), which lives as long as `file`.
  * "": not known. */
 const char *cluster_file_model_dir(const struct cluster_file *file, const char *name);
-/* Removes the files of this user's clusters that were killed, and all their log folders except the
- * newest. */
+/* Removes the files of this user's clusters that were killed, their certificates ("PID.tls"), and
+ * all their log folders except the newest. */
 void cluster_file_sweep(void);
 
 #endif

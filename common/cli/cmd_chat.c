@@ -359,6 +359,7 @@ static enum status apply_settings(struct talk *talk, const struct config_result 
     struct cluster_file cluster = {0};
     if (!*settings->server) {
         TRY(cluster_file_find("--server", &cluster, err));
+        cluster_file_note(&cluster, "--server");
         str_copy(talk->settings.server, sizeof talk->settings.server, cluster.grpc);
     }
     if (!settings->plain)

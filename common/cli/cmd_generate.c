@@ -80,6 +80,7 @@ static enum status start(struct run *run, struct error *err)
     if (!*run->settings.server) {
         struct cluster_file cluster;
         TRY(cluster_file_find("--server", &cluster, err));
+        cluster_file_note(&cluster, "--server");
         str_copy(run->settings.server, sizeof run->settings.server, cluster.grpc);
     }
     TRY(take_signals(run, err));

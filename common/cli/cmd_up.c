@@ -7,6 +7,7 @@
 #include "common/cli/cluster.h"
 #include "common/cli/cluster_status.h"
 #include "common/cli/up_plan.h"
+#include "common/net/crypto/cluster_ca.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -32,7 +33,8 @@ struct up {
     struct arena arena;
     struct cluster cluster;
     char bin_dir[CLUSTER_PATH_BYTES], log_dir[CLUSTER_PATH_BYTES];
-    bool own_log_dir;                           /* made by us, removed after a clean end */
+    bool own_log_dir;                 /* made by us, removed after a clean end */
+    char tls_dir[CLUSTER_PATH_BYTES]; /* with this run's own certificates; "": it made none */
     struct model_status models[MODEL_LIST_MAX]; /* the router's, in the settings' order */
 };
 
@@ -180,6 +182,10 @@ static void print_ready(const struct up *up, const struct cluster_file *file)
                file->openai);
     printf("  HTTP       %s://%s/  (status page; /status, /traces, /metrics, /healthz)\n",
            *up->settings.metrics_tls.cert ? "https" : "http", file->http);
+    if (*up->tls_dir)
+        printf("  links      TLS between these processes, with certificates of this run in %s "
+               "(--internal-tls off: none)\n",
+               up->tls_dir);
     for (size_t i = 1; i < file->count; i++)
         printf("  %-10s %s  pid %d\n", file->members[i].name, file->members[i].address,
                (int)file->members[i].pid);
@@ -217,6 +223,25 @@ static enum status make_log_dir(struct up *up, struct error *err)
                          up->log_dir);
     up->context.log_dir = up->log_dir;
     return STATUS_OK;
+}
+
+/* Makes this run's own certificates, if it needs them. */
+static enum status make_certificates(struct up *up, struct error *err)
+{
+    char folder[CLUSTER_PATH_BYTES], path[CLUSTER_PATH_BYTES];
+    if (!up_makes_certificates(&up->settings))
+        return STATUS_OK;
+    TRY(cluster_folder(folder, err));
+    if (snprintf(path, sizeof path, "%s/%d.tls", folder, (int)getpid()) >= (int)sizeof path)
+        return error_set(err, STATUS_LIMIT, "XDG_RUNTIME_DIR is too long");
+    cluster_ca_remove(path); /* an earlier process had our id */
+    enum status status = cluster_ca_make(path, err);
+    if (status != STATUS_OK)
+        return error_prefix(err, status,
+                            "no certificates for the links between the processes (--internal-tls "
+                            "off leaves them in the clear)");
+    str_copy(up->tls_dir, sizeof up->tls_dir, path);
+    return up_use_certificates(&up->settings, path, err);
 }
 
 /* Certificates to call the router's figures with: its own certificate is trusted, and shown if it
@@ -360,7 +385,9 @@ static int run(struct up *up)
     }
     cluster_file_sweep();
     withdraw(&up->settings); /* an earlier cluster's: scripts must wait for this one's */
-    status = start_all(up, &err);
+    status = make_certificates(up, &err);
+    if (status == STATUS_OK)
+        status = start_all(up, &err);
     if (status == STATUS_OK)
         status = serve(up, &err);
     withdraw(&up->settings);
@@ -372,6 +399,8 @@ static int run(struct up *up)
         rmdir(up->log_dir);
     }
     cluster_close(&up->cluster);
+    if (*up->tls_dir)
+        cluster_ca_remove(up->tls_dir);
     if (status != STATUS_OK) /* the last line on the screen is the cause */
         fprintf(stderr, "baton up: %s\n", err.text);
     return clean ? 0 : status == STATUS_INVALID ? 2 : 1;

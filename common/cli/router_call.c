@@ -299,6 +299,7 @@ enum status figures_call_open(const struct figures_settings *settings, struct fi
     if (*settings->http)
         return STATUS_OK;
     TRY(cluster_file_find("--http", &call->file, err));
+    cluster_file_note(&call->file, "--http");
     call->router.url = call->file.http;
     return STATUS_OK;
 }

@@ -8,6 +8,7 @@
 #include "common/engine/model/weight_cache.h"
 #include "common/engine/model/weight_types.h"
 #include "common/language/model_config/model_config.h"
+#include "common/net/crypto/cluster_ca.h"
 #include "common/net/http/http_server.h"
 #include "common/worker/worker_config.h"
 #include "kernels/kernels.h"
@@ -17,6 +18,7 @@
 #include <string.h>
 
 const char *const up_compute_names[] = {"fast", "f32", NULL};
+static const char *const internal_tls_names[] = {"auto", "off", NULL}; /* enum up_internal_tls */
 static const char *const transport_names[] = {"auto", "shm", "tcp", NULL};
 static const char *const log_level_names[] = {"debug", "info", "warn", "error", NULL};
 
@@ -55,6 +57,10 @@ static const struct config_setting settings_table[] = {
     TLS_SETTINGS_ROWS(struct up_settings, tls, "tls", "clients, of gRPC and HTTP"),
     TLS_SETTINGS_ROWS(struct up_settings, metrics_tls, "metrics-tls",
                       "clients that ask for /metrics and /status, of all processes"),
+    {"internal-tls", CONFIG_ENUM, AT(internal_tls_mode), "auto", .choices = internal_tls_names,
+     .help =
+         "With api-keys and without internal-tls-cert: make a CA and a certificate for the links "
+         "between this run's processes, or leave the links in the clear"},
     LINK_TLS_ROWS(struct up_settings, internal_tls),
     {"api-keys", CONFIG_STRING, AT(api_keys), "", .value = "FILE",
      .help = "Keys of clients, hashed, with their limits (baton key new makes lines of it)"},
@@ -159,6 +165,30 @@ enum status up_read_models(struct up_settings *settings, struct error *err)
 {
     TRY(model_list_parse(settings->models, &settings->list, err));
     return model_list_name(&settings->list, settings->model_name, err);
+}
+
+bool up_makes_certificates(const struct up_settings *settings)
+{
+    return *settings->api_keys && !*settings->internal_tls.cert &&
+           settings->internal_tls_mode == UP_INTERNAL_AUTO;
+}
+
+enum status up_use_certificates(struct up_settings *settings, const char *folder, struct error *err)
+{
+    struct link_tls_settings *tls = &settings->internal_tls;
+    const struct {
+        char *path;
+        size_t size;
+        const char *name;
+    } files[] = {{tls->cert, sizeof tls->cert, CLUSTER_CA_CERT},
+                 {tls->key, sizeof tls->key, CLUSTER_CA_KEY},
+                 {tls->ca, sizeof tls->ca, CLUSTER_CA_CA}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (snprintf(files[i].path, files[i].size, "%s/%s", folder, files[i].name) >=
+            (int)files[i].size)
+            return error_set(err, STATUS_LIMIT, "the path %.80s... is too long", folder);
+    str_copy(tls->name, sizeof tls->name, CLUSTER_CA_NAME);
+    return STATUS_OK;
 }
 
 static uint64_t prefill_count(const struct up_settings *settings)

@@ -40,6 +40,7 @@ struct up_settings {
     char http_listen[128]; /* "": none */
     struct tls_settings tls, metrics_tls;
     char api_keys[1024];
+    int internal_tls_mode; /* enum up_internal_tls */
     struct link_tls_settings internal_tls;
     struct up_passed passed;
     uint64_t threads; /* each worker's; 0: cores / workers */
@@ -65,6 +66,14 @@ struct up_context {
     struct arena *arena; /* holds the plans' strings */
 };
 
+enum up_internal_tls { UP_INTERNAL_AUTO, UP_INTERNAL_OFF };
+/* Returns whether this run makes certificates of its own for the links between its processes:
+ * clients need keys, none are given, and that isn't switched off. */
+bool up_makes_certificates(const struct up_settings *settings);
+/* Sets the settings of the links to the files that cluster_ca_make has made in `folder`.
+ * STATUS_LIMIT: the path is too long. */
+enum status up_use_certificates(struct up_settings *settings, const char *folder,
+                                struct error *err) WARN_UNUSED;
 enum status up_read_models(struct up_settings *settings, struct error *err) WARN_UNUSED;
 /* Returns the number of workers of all models together. */
 uint64_t up_worker_count(const struct up_settings *settings);

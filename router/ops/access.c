@@ -156,6 +156,7 @@ enum status access_open(const char *path, uint64_t watch_interval_us, struct acc
         access_close(access);
         return error_prefix(err, status, "--api-keys");
     }
+    file_warn_if_open(MOD, "the file of clients' keys", path);
     *out = access;
     return STATUS_OK;
 }

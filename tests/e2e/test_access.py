@@ -56,6 +56,14 @@ def test_every_public_method_needs_a_key_but_health_and_reflection(doors):
             error = fails(lambda: call(ours.stub, metadata=metadata, timeout=20))
             assert (error.code(), reason_of(error)) == (grpc.StatusCode.UNAUTHENTICATED, "invalid_api_key"), name
         call(ours.stub, metadata=ours.metadata, timeout=60)
+    # The links between the processes are the cluster's own, too.
+    assert "TLS between these processes, with certificates of this run" in (cluster.folder / "up.log").read_text()
+    private = cluster.folder / "baton" / f"{cluster.up.pid}.tls"
+    assert private.stat().st_mode & 0o777 == 0o700 and {path.name: path.stat().st_mode & 0o777 for path in private.iterdir()} == dict.fromkeys(("ca.pem", "cert.pem", "key.pem"), 0o600)
+    registry = re.search(r"registry=(\S+) .*internal_tls=1", (cluster.folder / "logs/router.log").read_text())[1]
+    for address in (registry, cluster.processes["prefill-0"]["address"], cluster.processes["decode-0"]["address"]):
+        with grpc.insecure_channel(address) as stranger:  # not even its health
+            assert fails(lambda: health_pb2_grpc.HealthStub(stranger).Check(health_pb2.HealthCheckRequest(), timeout=5)).code() == grpc.StatusCode.UNAVAILABLE
     assert health_pb2_grpc.HealthStub(ours.channel).Check(health_pb2.HealthCheckRequest(), timeout=20).status == 1
     listed = next(reflection_pb2_grpc.ServerReflectionStub(ours.channel).ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]), timeout=20))
     assert [service.name for service in listed.list_services_response.service if "worker" in service.name] == []
@@ -67,6 +75,9 @@ def test_keys_are_in_no_log(doors):
     fails(lambda: list(Keyed(cluster.grpc, "a-secret-of-somebody").start("x")))
     text = cluster.logs(limit=10 ** 7)
     assert cluster.keys["ours"] not in text and "a-secret-of-somebody" not in text
+    assert "the file of clients' keys can be read or written by other users" in text and 'mode=0644' in text
+    cluster.stop()
+    assert not list((cluster.folder / "baton").glob("*.tls"))  # the run's certificates end with it
 
 
 def test_generate_with_a_key(doors, tmp_path):

@@ -109,6 +109,8 @@ ROUTER, UP, WORKER = ["baton-router"], ["baton", "up"], ["baton-prefill", "--nam
     (["--tls-cert", "CERT"], "--tls-cert is given without --tls-key: both or neither", [ROUTER, UP]),
     (["--tls-client-ca", "CA"], "--tls-cert and --tls-key are needed", [ROUTER, UP]),
     (["--internal-tls-cert", "CERT", "--internal-tls-key", "KEY", "--internal-tls-ca", "CA"], "--registry-listen is missing", [ROUTER]),
+    (["--api-keys", "CA", "--listen", "0.0.0.0:0"], "any process that reaches 0.0.0.0:0 may register as a worker", [ROUTER]),
+    (["--api-keys", "CA", "--registry-listen", "baton.example:1"], "or accept that with --insecure-registry", [ROUTER]),
     (["--internal-tls-name", "x"], "--internal-tls-ca is missing", [ROUTER, UP, WORKER]),
     (["--internal-tls-ca", "CA"], "--internal-tls-cert and --internal-tls-key are needed", [ROUTER, UP, WORKER]),
 ])
@@ -118,6 +120,14 @@ def test_settings_that_say_too_little(shared, flags, told, programs):
     for program in programs:
         done = run(*program, *(files.get(word, word) for word in flags))
         assert done.returncode == 2 and told in done.stderr, (program, done.stderr)
+
+
+@pytest.mark.parametrize("flags", [["--insecure-registry", "--listen", "0.0.0.0:0"], ["--listen", "0.0.0.0:0", "--registry-listen", "127.0.0.1:0"],
+                                   ["--registry-listen", "[::1]:0"], ["--listen", "localhost:0"]])
+def test_an_open_registry_that_is_accepted_or_reached_by_this_machine_alone(shared, flags):
+    """Each comes as far as the file of keys, which isn't one."""
+    done = run("baton-router", "--api-keys", shared.public.cert, *flags)
+    assert done.returncode == 1 and "may register as a worker" not in done.stderr and "--api-keys" in done.stderr, done.stderr
 
 
 def test_mistakes_of_several_settings_are_told_together(shared):

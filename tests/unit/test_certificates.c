@@ -5,8 +5,11 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/crypto/certificates.h"
+#include "common/net/crypto/cluster_ca.h"
 
+#include <dirent.h>
 #include <poll.h>
+#include <sys/stat.h>
 
 #define LOOK_US 5000u
 
@@ -236,6 +239,105 @@ static void test_files_that_cannot_be_used_change_nothing(void **state)
     certificates_close(certificates);
 }
 
+static unsigned mode_of(const char *folder, const char *name)
+{
+    char path[256];
+    struct stat found;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(lstat(path, &found), 0);
+    return found.st_mode & 07777;
+}
+
+static X509 *read_cert(const char *text)
+{
+    BIO *bio = BIO_new_mem_buf(text, -1);
+    X509 *cert = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    BIO_free(bio);
+    assert_non_null(cert);
+    return cert;
+}
+
+/* Returns whether `ca` vouches for `leaf` as a server and as a client. */
+static bool vouches(const char *ca_text, const char *leaf_text)
+{
+    static const int purposes[] = {X509_PURPOSE_SSL_SERVER, X509_PURPOSE_SSL_CLIENT};
+    X509 *ca = read_cert(ca_text), *leaf = read_cert(leaf_text);
+    X509_STORE *store = X509_STORE_new();
+    X509_STORE_add_cert(store, ca);
+    bool good = true;
+    for (size_t i = 0; i < 2; i++) {
+        X509_STORE_CTX *context = X509_STORE_CTX_new();
+        X509_STORE_CTX_init(context, store, leaf, NULL);
+        X509_STORE_CTX_set_purpose(context, purposes[i]);
+        good = good && X509_verify_cert(context) == 1;
+        X509_STORE_CTX_free(context);
+    }
+    X509_STORE_free(store);
+    X509_free(ca);
+    X509_free(leaf);
+    return good;
+}
+
+static struct certificate_set *made_in(const char *folder)
+{
+    char cert[256], key[256], ca[256];
+    struct error err;
+    snprintf(cert, sizeof cert, "%s/" CLUSTER_CA_CERT, folder);
+    snprintf(key, sizeof key, "%s/" CLUSTER_CA_KEY, folder);
+    snprintf(ca, sizeof ca, "%s/" CLUSTER_CA_CA, folder);
+    struct certificate_set *set;
+    enum certificate_part part;
+    const struct certificate_paths paths = {cert, key, ca};
+    if (certificate_set_read(&paths, &set, &part, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    return set;
+}
+
+/* A run of `baton up` makes these: private, good for both sides, and of no other run's CA. */
+static void test_a_clusters_own_certificates(void **state)
+{
+    const struct world *world = *state;
+    char one[128], two[128];
+    struct error err;
+    snprintf(one, sizeof one, "%s/1.tls", world->folder.path);
+    snprintf(two, sizeof two, "%s/2.tls", world->folder.path);
+    mode_t mask = umask(0);
+    assert_int_equal(cluster_ca_make(one, &err), STATUS_OK);
+    umask(mask);
+    assert_int_equal(cluster_ca_make(two, &err), STATUS_OK);
+    assert_int_equal(mode_of(one, "."), 0700);
+    assert_int_equal(mode_of(one, CLUSTER_CA_CERT), 0600);
+    assert_int_equal(mode_of(one, CLUSTER_CA_KEY), 0600);
+    assert_int_equal(mode_of(one, CLUSTER_CA_CA), 0600);
+    size_t files = 0; /* three: the CA's key is nowhere */
+    DIR *dir = opendir(one);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        files += *entry->d_name != '.';
+    closedir(dir);
+    assert_int_equal(files, 3);
+    struct certificate_set *first = made_in(one), *second = made_in(two);
+    assert_string_equal(first->name, CLUSTER_CA_NAME);
+    assert_true(first->expires_unix_s > (int64_t)(clock_unix_us() / 1000000) + 3600 * DAY_S / 2);
+    assert_true(vouches(first->ca, first->cert) && vouches(second->ca, second->cert));
+    assert_false(vouches(first->ca, second->cert));
+    assert_string_not_equal(first->key, second->key);
+    certificate_set_give(first);
+    certificate_set_give(second);
+    /* a folder that is there is another's */
+    assert_int_equal(cluster_ca_make(one, &err), STATUS_IO);
+    assert_non_null(strstr(err.text, one));
+    assert_int_equal(mode_of(one, CLUSTER_CA_KEY), 0600);
+    cluster_ca_remove(one);
+    cluster_ca_remove(two);
+    cluster_ca_remove(two); /* nothing is left to remove */
+    assert_int_equal(access(one, F_OK), -1);
+    assert_int_equal(cluster_ca_make("/nowhere/1.tls", &err), STATUS_IO);
+    char longest[1100];
+    memset(longest, 'x', sizeof longest);
+    longest[sizeof longest - 1] = 0;
+    assert_int_equal(cluster_ca_make(longest, &err), STATUS_LIMIT);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR + 1);
@@ -249,6 +351,7 @@ int main(void)
         CASE(test_files_over_their_limits),
         CASE(test_changed_files_are_read_again),
         CASE(test_files_that_cannot_be_used_change_nothing),
+        CASE(test_a_clusters_own_certificates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,7 +127,7 @@ static void test_sweeping(void **state)
     (void)state;
     struct error err;
     struct cluster_file dead = example(0x3ffffff0), alive = example(getpid());
-    char name[32], own[32];
+    char name[32], own[32], own_tls[32];
     assert_int_equal(cluster_file_publish(&dead, &err), STATUS_OK);
     assert_int_equal(cluster_file_publish(&alive, &err), STATUS_OK);
     for (int i = 0; i < 12; i++) {
@@ -137,6 +137,10 @@ static void test_sweeping(void **state)
     snprintf(own, sizeof own, "%d", (int)getpid());
     make_logs(own, 99);
     make_logs("12monkeys", 99);
+    make_logs("1073741808.tls", 99); /* a dead process's */
+    make_logs("1073741808.tls2", 99);
+    snprintf(own_tls, sizeof own_tls, "%d.tls", (int)getpid());
+    make_logs(own_tls, 99);
     cluster_file_sweep();
     snprintf(name, sizeof name, "cluster-%d.json", 0x3ffffff0);
     assert_false(is_there(name));
@@ -144,6 +148,9 @@ static void test_sweeping(void **state)
     assert_true(is_there(name));
     assert_true(is_there(own));
     assert_true(is_there("12monkeys"));
+    assert_false(is_there("1073741808.tls"));
+    assert_true(is_there("1073741808.tls2"));
+    assert_true(is_there(own_tls));
     for (int i = 0; i < 12; i++) {
         snprintf(name, sizeof name, "%d", 0x3ffffff0 + i);
         assert_int_equal(is_there(name), i * 7 % 12 < 8);
@@ -151,6 +158,8 @@ static void test_sweeping(void **state)
     }
     remove_logs(own);
     remove_logs("12monkeys");
+    remove_logs("1073741808.tls2");
+    remove_logs(own_tls);
     cluster_file_withdraw(getpid());
 }
 
@@ -170,9 +179,16 @@ static void test_two_clusters(void **state)
     assert_int_equal(cluster_file_publish(&newest, &err), STATUS_OK);
     assert_int_equal(cluster_file_find("--http", &found, &err), STATUS_OK);
     assert_int_equal(found.pid, getpid());
+    char others[64];
+    snprintf(others, sizeof others, "pid %d 127.0.0.1:2", (int)getppid());
+    assert_string_equal(found.others, others);
+    assert_int_equal(cluster_file_find("--server", &found, &err), STATUS_OK);
+    snprintf(others, sizeof others, "pid %d 127.0.0.1:1", (int)getppid());
+    assert_string_equal(found.others, others);
     cluster_file_withdraw(getpid());
     assert_int_equal(cluster_file_find("--http", &found, &err), STATUS_OK);
     assert_int_equal(found.pid, getppid());
+    assert_string_equal(found.others, "");
     cluster_file_withdraw(getppid());
     assert_int_equal(cluster_file_find("--http", &found, &err), STATUS_NOT_FOUND);
 }

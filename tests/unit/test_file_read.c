@@ -6,8 +6,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -94,13 +96,33 @@ static void test_what_git_lfs_left(void **state)
     assert_false(file_is_lfs_pointer(pointer + 1, sizeof pointer - 2));
 }
 
+static void test_files_of_others(void **state)
+{
+    (void)state;
+    static const struct {
+        mode_t mode;
+        bool open;
+    } cases[] = {{0600, false}, {0400, false}, {0640, false}, {0440, false},
+                 {0700, false}, {0644, true},  {0604, true},  {0602, true},
+                 {0620, true},  {0660, true},  {0666, true}};
+    char mode[8], text[8];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(chmod(path, cases[i].mode), 0);
+        assert_int_equal(file_is_open_to_others(path, mode), cases[i].open);
+        snprintf(text, sizeof text, "%04o", (unsigned)cases[i].mode);
+        assert_string_equal(mode, text);
+    }
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_false(file_is_open_to_others("/nowhere/file", mode));
+    assert_string_equal(mode, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_bytes_come),
-        cmocka_unit_test(test_a_limit),
-        cmocka_unit_test(test_what_cannot_be_read),
-        cmocka_unit_test(test_what_git_lfs_left),
+        cmocka_unit_test(test_all_bytes_come),      cmocka_unit_test(test_a_limit),
+        cmocka_unit_test(test_what_cannot_be_read), cmocka_unit_test(test_what_git_lfs_left),
+        cmocka_unit_test(test_files_of_others),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }

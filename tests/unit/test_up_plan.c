@@ -157,6 +157,37 @@ static void test_certificates_go_to_whom_they_are_for(void **state)
     arena_deinit(&fixture.arena);
 }
 
+/* Keys for clients bring certificates for the links, unless there are some, or that is off. */
+static void test_when_a_run_makes_certificates(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_of(1, 1, 2);
+    struct up_settings *settings = &fixture.settings;
+    struct error err;
+    char text[2048];
+    assert_false(up_makes_certificates(settings));
+    strcpy(settings->tls.cert, "c");
+    assert_false(up_makes_certificates(settings)); /* every caller may ask anyway */
+    strcpy(settings->api_keys, "keys");
+    assert_true(up_makes_certificates(settings));
+    settings->internal_tls_mode = UP_INTERNAL_OFF;
+    assert_false(up_makes_certificates(settings));
+    settings->internal_tls_mode = UP_INTERNAL_AUTO;
+    strcpy(settings->internal_tls.cert, "given");
+    assert_false(up_makes_certificates(settings));
+    *settings->internal_tls.cert = 0;
+    assert_int_equal(up_use_certificates(settings, "/run/1.tls", &err), STATUS_OK);
+    assert_false(up_makes_certificates(settings));
+    assert_non_null(strstr(command_of(&fixture, 0, text, sizeof text),
+                           "--internal-tls-cert /run/1.tls/cert.pem --internal-tls-key "
+                           "/run/1.tls/key.pem --internal-tls-ca /run/1.tls/ca.pem "
+                           "--internal-tls-name baton.internal"));
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = 0;
+    assert_int_equal(up_use_certificates(settings, text, &err), STATUS_LIMIT);
+    arena_deinit(&fixture.arena);
+}
+
 static void test_environment_goes_to_the_process_it_names(void **state)
 {
     (void)state;
@@ -254,6 +285,7 @@ int main(void)
         cmocka_unit_test(test_cores_are_shared_out),
         cmocka_unit_test(test_a_workers_command_line),
         cmocka_unit_test(test_certificates_go_to_whom_they_are_for),
+        cmocka_unit_test(test_when_a_run_makes_certificates),
         cmocka_unit_test(test_environment_goes_to_the_process_it_names),
         cmocka_unit_test(test_a_variable_of_a_process_is_given_once),
         cmocka_unit_test(test_numbers_of_workers),

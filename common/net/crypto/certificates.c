@@ -430,6 +430,8 @@ enum status certificates_open(const struct certificates_config *config, struct c
     pthread_mutex_init(&certificates->lock, NULL);
     if (status == STATUS_OK)
         status = watch_and_read(certificates, config->watch_interval_us, err);
+    if (status == STATUS_OK && *certificates->key_path)
+        file_warn_if_open(MOD, "the private key", certificates->key_path);
     if (status != STATUS_OK) {
         certificates_close(certificates);
         return status;

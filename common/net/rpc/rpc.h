@@ -172,6 +172,9 @@ void rpc_server_stop(struct rpc_server *server, uint64_t grace_us);
 
 /* Checks a value for `listen`. STATUS_INVALID: it isn't "host:port". */
 enum status rpc_check_listen(const char *listen, struct error *err) WARN_UNUSED;
+/* Returns whether only this machine reaches a server at `listen`. Names aren't resolved: except
+ * localhost, they count as reached from outside, as does a text that isn't "host:port". */
+bool rpc_listens_on_loopback(const char *listen);
 
 /* --- client --- */
 /* Checks a value for `target`: "host:port" with a host, and not with port 0. */

@@ -98,8 +98,15 @@ enum status rpc_check_target(const char *target, struct error *err)
 
 bool address_is_loopback(const struct address *address)
 {
-    return !strncmp(address->host, "127.", 4) || !strcmp(address->host, "localhost") ||
-           !strcmp(address->host, "::1");
+    struct in_addr numeric; /* a name may begin with "127.", too */
+    return (!strncmp(address->host, "127.", 4) && inet_pton(AF_INET, address->host, &numeric)) ||
+           !strcmp(address->host, "localhost") || !strcmp(address->host, "::1");
+}
+
+bool rpc_listens_on_loopback(const char *listen)
+{
+    struct address address;
+    return address_parse(listen, &address, NULL) == STATUS_OK && address_is_loopback(&address);
 }
 
 void address_from_core(const char *core, char *text, size_t size)

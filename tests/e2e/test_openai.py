@@ -1,6 +1,7 @@
 """The OpenAI-compatible door with the openai package as its users write it, and with bare HTTP: the traps that clients of other servers
 fell into, errors, streams, and that an answer is the same by gRPC."""
 import json
+import re
 import time
 
 import front

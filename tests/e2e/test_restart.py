@@ -1,15 +1,17 @@
 """Processes that die and are started again: they find their places, and nothing else is started again for that."""
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
 
 import grpc
 import pytest
-from front import Front
-from harness import BATON, GOLDEN, alive, wait_until
+from front import SETTINGS, Front
+from harness import BATON, GOLDEN, LONG, alive, wait_until
 
 PROMPT = [20 + i for i in range(200)]
 ASKED = dict(temperature=1, seed=9, max_tokens=24, ignore_eos=True, logits_hash=True)
@@ -156,3 +158,34 @@ def test_a_worker_that_does_not_answer(start_cluster, connect):
     after = client.generate([1, 2, 3], **ASKED)
     assert (after.ids, after.hashes) == (before.ids, before.hashes)
     assert all(name not in said() for name in ("router runs, but", "prefill-0 runs, but"))
+
+
+@pytest.mark.skipif(not LONG, reason="it stops a router for longer than a head may take: --long")
+def test_a_router_that_was_stopped(start_cluster, connect):
+    """Requests that were sent whole while the router stood still are answered, over HTTP and gRPC, and so is one whose head had begun."""
+    cluster = start_cluster(model=GOLDEN / "llama", restart=True, settings=SETTINGS, flags=("--liveness-timeout", "0"))
+    client, host = connect(cluster), Front(cluster).address
+    before = client.generate([1, 2, 3], **ASKED)
+    body = json.dumps(dict(prompt=[1, 2, 3], max_tokens=4)).encode()
+    asked = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    name, port = host.rsplit(":", 1)
+    crowd = [socket.create_connection((name, int(port)), timeout=60) for _ in range(600)]
+    for i, connection in enumerate(crowd):
+        connection.sendall(asked[:20 * (i % 2)])
+    ended, threads = [], []
+    cluster.kill("router", signal.SIGSTOP)
+    for i, connection in enumerate(crowd):
+        connection.sendall(asked[20 * (i % 2):])
+    for number in range(8):
+        threads.append(threading.Thread(target=lambda: ended.append(client.generate([1, 2, 3], **ASKED))))
+        threads[-1].start()
+    time.sleep(11)  # a head may take 10 s
+    cluster.kill("router", signal.SIGCONT)
+    heads = []
+    for connection in crowd:
+        with connection, connection.makefile("rb") as answer:
+            heads.append(answer.readline())
+    assert heads == [b"HTTP/1.1 200 OK\r\n"] * len(crowd), {head: heads.count(head) for head in heads}
+    for thread in threads:
+        thread.join()
+    assert len(ended) == 8 and all((answer.ids, answer.hashes) == (before.ids, before.hashes) for answer in ended)

@@ -1,13 +1,16 @@
 /* The door of an rpc server: connections are limited, and a refused one is closed at once. */
 #include "rpc_service.h"
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/net/rpc/grpc/listener.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -114,6 +117,51 @@ static void test_connections_are_limited(void **state)
     rpc_runtime_destroy(runtime);
 }
 
+enum { TICK_US = 50000, STOP_US = 1500000 };
+static atomic_uint_fast64_t held_until_us, ticked_after_us;
+
+/* Holds up the listener's thread, as SIGSTOP does. */
+static void hold_up(void *context, int fd)
+{
+    (void)context;
+    close(fd);
+    poll(NULL, 0, STOP_US / 1000);
+    atomic_store(&held_until_us, clock_now_us());
+}
+
+static void on_tick(void *context)
+{
+    (void)context;
+    uint64_t until_us = atomic_load(&held_until_us), none = 0;
+    if (until_us)
+        atomic_compare_exchange_strong(&ticked_after_us, &none, clock_now_us() - until_us);
+}
+
+/* The tick that was due while the process was stopped is left out: other threads must be able to
+ * read what came meanwhile, before calls are judged by their silence. */
+static void test_no_tick_right_after_a_stop(void **state)
+{
+    (void)state;
+    struct listener *listener;
+    struct address address;
+    struct error err;
+    const struct listener_config config = {
+        .max_connections = LIMIT, .accepted = hold_up, .tick = on_tick, .tick_us = TICK_US};
+    assert_int_equal(address_parse("127.0.0.1:0", &address, &err), STATUS_OK);
+    assert_int_equal(listener_open(&address, &config, &listener, &err), STATUS_OK);
+    assert_int_equal(listener_start(listener, &err), STATUS_OK);
+    char text[32];
+    snprintf(text, sizeof text, "127.0.0.1:%u", listener_port(listener));
+    int fd = connect_to(text);
+    for (uint64_t end_us = clock_now_us() + 20000000u; !atomic_load(&ticked_after_us);) {
+        assert_true(clock_now_us() < end_us);
+        poll(NULL, 0, 10);
+    }
+    assert_true(atomic_load(&ticked_after_us) >= TICK_US * 9 / 10);
+    close(fd);
+    listener_close(listener);
+}
+
 /* Nothing is left of a server that could not listen, and the sentence is the system's. */
 static void test_addresses_that_cannot_be_had(void **state)
 {
@@ -164,6 +212,7 @@ int main(void)
     log_init("test", LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_connections_are_limited),
+        cmocka_unit_test(test_no_tick_right_after_a_stop),
         WITH_FIXTURE(test_addresses_that_cannot_be_had),
         WITH_FIXTURE(test_one_address_more_than_there_are_sockets),
     };

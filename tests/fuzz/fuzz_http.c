@@ -23,14 +23,19 @@ static void handle(void *context, struct http_exchange *exchange)
     http_exchange_reply_text(exchange, 200, http_exchange_path(exchange));
 }
 
-static const struct http_route routes[] = {{"/*", HTTP_GET | HTTP_POST, handle}};
+static const struct http_route routes[] = {
+    {"/json/*", HTTP_POST | HTTP_TAKES_JSON, handle},
+    {"/*", HTTP_GET | HTTP_POST, handle},
+};
 
 static struct sockaddr_in start_once(void)
 {
     fuzz_quiet();
     struct http_server *server;
-    struct http_server_config config = {
-        .listen = "127.0.0.1:0", .routes = routes, .route_count = 1};
+    struct http_server_config config = {.listen = "127.0.0.1:0",
+                                        .routes = routes,
+                                        .route_count = 2,
+                                        .allowed_hosts = "a.example, *"}; /* each host is read */
     struct error err;
     FUZZ_CHECK(http_server_start(&config, &server, &err) == STATUS_OK);
     static struct http_server *kept; /* for the leak check */

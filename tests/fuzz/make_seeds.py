@@ -465,10 +465,12 @@ def service_seeds():
 def http_seeds():
     for text in ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", "HEAD /healthz?x=1#f HTTP/1.0\r\n\r\n", "POST /status HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
                  "GET /%2e%2e/%00a%zz HTTP/1.1\r\n\r\n", "GET http://h:1/p HTTP/1.1\r\nExpect: 100-continue\r\n\r\n", "PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
-                 "CONNECT a:1 HTTP/1.1\r\n\r\n", "OPTIONS * HTTP/1.1\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /" + "a" * 3000, "\r\n\r\n", "\x16\x03\x01", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
+                 "CONNECT a:1 HTTP/1.1\r\n\r\n", "OPTIONS * HTTP/1.1\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /" + "a" * 3000, "\r\n\r\n", "\x16\x03\x01", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+                 "POST /json/a HTTP/1.1\r\nHost: [::1]:8\r\nOrigin: http://localhost:3\r\nContent-Type: application/a+json; b=c\r\nContent-Length: 2\r\n\r\n{}",
+                 "POST /json/a HTTP/1.1\r\nHost: localhost.\r\nOrigin: null\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\nGET /b HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"):
         seed("http", text)
-    words("http", ["GET ", "HEAD ", "POST ", "DELETE ", "CONNECT ", "OPTIONS ", " HTTP/1.1", " HTTP/1.0", "\r\n", "Content-Length: ", "Transfer-Encoding: chunked", "Host: ",
-                   "Connection: keep-alive", "Expect: 100-continue", "%00", "%2f", "?", "#", "//", ":", "18446744073709551616", "-1", "\t", "http://[::1]:1/"])
+    words("http", ["GET ", "HEAD ", "POST ", "DELETE ", "CONNECT ", "OPTIONS ", " HTTP/1.1", " HTTP/1.0", "\r\n", "Content-Length: ", "Transfer-Encoding: chunked", "Host: ", "Origin: ", "localhost", "127.0.0.1",
+                   "Content-Type: application/json", "Connection: keep-alive", "Expect: 100-continue", "%00", "%2f", "?", "#", "//", ":", "18446744073709551616", "-1", "\t", "http://[::1]:1/"])
 
 
 HTTP_WORDS = ["GET ", "POST ", "HEAD ", "OPTIONS ", " HTTP/1.1", " HTTP/1.0", "\r\n", "\r\n\r\n", "Content-Length: ", "Transfer-Encoding: chunked", "Host: a", "Connection: ", "close", "keep-alive",

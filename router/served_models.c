@@ -31,6 +31,18 @@ static void open_chat_template(const char *dir, struct served_model *model)
                   model->name, log_quote(why.text, quoted, sizeof quoted));
 }
 
+static void log_end_ids(const struct served_model *model, const struct end_ids *end_ids)
+{
+    char quoted[1024];
+    struct str line;
+    str_init(&line, sizeof quoted / 2);
+    end_ids_describe(end_ids, &line);
+    log_quote(line.data, quoted, sizeof quoted);
+    log_write(*end_ids->note.text ? LOG_WARN : LOG_INFO, "served_model",
+              "model=%s end_tokens=%s msg=\"these tokens end an answer\"", model->name, quoted);
+    str_deinit(&line);
+}
+
 /* `name` "": the folder's. The caller of a failed call has nothing to close. */
 static enum status open_model(const char *dir, const char *name, struct served_model *out,
                               struct error *err)
@@ -49,6 +61,7 @@ static enum status open_model(const char *dir, const char *name, struct served_m
                              "quotes: give it one, --model NAME=DIR");
     struct model_config config;
     TRY(model_config_read(dir, &config, err));
+    log_end_ids(&model, &config.end_ids);
     if (snprintf(path, sizeof path, "%s/tokenizer.json", dir) >= (int)sizeof path)
         return error_set(err, STATUS_INVALID, "the model folder's path is too long");
     if (!access(path, F_OK))

@@ -7,6 +7,18 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
+
+/* Bytes that belong to another owner. They may have a NUL inside, and none need follow them. */
+struct text {
+    const char *bytes;
+    size_t length;
+};
+
+static inline struct text text_from(const char *string)
+{
+    return (struct text){string, strlen(string)};
+}
 
 struct str {
     char *data;    /* NUL-terminated; never NULL after str_init */

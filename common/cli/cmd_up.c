@@ -1,5 +1,6 @@
 #include "common/cli/commands.h"
 
+#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/config/config.h"
 #include "common/base/log.h"
@@ -7,6 +8,7 @@
 #include "common/cli/cluster.h"
 #include "common/cli/cluster_status.h"
 #include "common/cli/up_plan.h"
+#include "common/language/model_config/model_config.h"
 #include "common/net/crypto/cluster_ca.h"
 
 #include <errno.h>
@@ -21,6 +23,7 @@
 
 #define MOD              "up"
 #define PLAN_LIMIT_BYTES (1u << 20)
+#define LINE_BYTES       4096
 #define REGISTER_POLL_US 20000
 #define STATUS_CALL_US   2000000
 /* The processes know the drain's timeout; this is for their end after it. */
@@ -36,6 +39,7 @@ struct up {
     bool own_log_dir;                 /* made by us, removed after a clean end */
     char tls_dir[CLUSTER_PATH_BYTES]; /* with this run's own certificates; "": it made none */
     struct model_status models[MODEL_LIST_MAX]; /* the router's, in the settings' order */
+    const char *end_tokens[MODEL_LIST_MAX];     /* one line for each model */
 };
 
 /* --- the files about the cluster --- */
@@ -136,6 +140,7 @@ static void print_models(const struct up *up, uint64_t threads)
             printf("  numerics   %s\n", up->models[i].numerics);
         if (*up->models[i].isa)
             printf("  isa        %s  (what the workers compute with)\n", up->models[i].isa);
+        printf("  end tokens %s\n", up->end_tokens[i]);
     }
 }
 
@@ -351,12 +356,33 @@ static enum status serve(struct up *up, struct error *err)
     return STATUS_OK;
 }
 
+/* Reads the end tokens of all models. Their folders are checked. */
+static enum status describe_end_tokens(struct up *up, struct error *err)
+{
+    struct str line;
+    str_init(&line, LINE_BYTES);
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < up->settings.list.count; i++) {
+        struct model_config model;
+        status = model_config_read(up->settings.list.items[i].dir, &model, err);
+        if (status != STATUS_OK)
+            break;
+        str_clear(&line);
+        end_ids_describe(&model.end_ids, &line);
+        up->end_tokens[i] = arena_copy_str(&up->arena, line.data);
+        ASSERT(up->end_tokens[i]); /* PLAN_LIMIT_BYTES is enough for all lines */
+    }
+    str_deinit(&line);
+    return status;
+}
+
 /* Finds mistakes before anything is started. */
 static enum status prepare(struct up *up, struct error *err)
 {
     TRY(up_read_models(&up->settings, err));
     TRY(up_check(&up->settings, err));
     TRY(up_check_models(&up->settings, err));
+    TRY(describe_end_tokens(up, err));
     TRY(check_ready_file(&up->settings, err));
     ssize_t length = readlink("/proc/self/exe", up->bin_dir, sizeof up->bin_dir - 1);
     if (length <= 0)

@@ -101,6 +101,8 @@ def config_seeds():
         seed("generation_config", json.dumps(json.loads((path.parent / "generation_config.json").read_text())))
     words("config_json", [f'"{key}"' for key in CONFIG_KEYS] + JSON_WORDS + ["2147483648", "0", "1e-300"])
     seed("generation_config", '{"eos_token_id":[1,2,999],"do_sample":true,"temperature":0.7,"top_p":0.9,"top_k":40,"min_p":0.05}')
+    seed("generation_config", '{"eos_token":{"content":"e"},"added_tokens_decoder":{"7":{"content":"e"},"8":{"content":"f"}},"eos_token_id":8}')
+    seed("generation_config", '{"eos_token":"v","added_tokens":[{"id":9,"content":"e"}],"model":{"vocab":{"v":11}}}')
     seed("generation_config", '{"do_sample":false,"temperature":1e9,"top_p":0,"eos_token_id":1000}')
     keys = ["eos_token_id", "do_sample", "temperature", "top_p", "top_k", "min_p", "bos_token_id", "transformers_version"]
     words("generation_config", [f'"{key}":' for key in keys] + JSON_WORDS)

@@ -128,7 +128,6 @@ static int drop_folder(void **state)
 {
     (void)state;
     remove_file("config.json");
-    remove_file("generation_config.json");
     return rmdir(folder);
 }
 
@@ -556,8 +555,8 @@ static void test_generation_config(void **state)
     write_text("generation_config.json", "{\"eos_token_id\": [0, 7, 9], \"temperature\": 0.5, "
                                          "\"top_p\": 0.75, \"top_k\": 40, \"min_p\": 0.25}");
     struct model_config config = read_config();
-    assert_int_equal(config.end_ids.count, 3);
-    assert_int_equal(config.end_ids.ids[2], 9);
+    assert_int_equal(config.end_ids.count, 4); /* config.json's, too */
+    assert_int_equal(config.end_ids.ids[3], 9);
     assert_true(config.defaults.has_temperature && config.defaults.temperature == 0.5f);
     assert_true(config.defaults.has_top_p && config.defaults.top_p == 0.75f);
     assert_true(config.defaults.has_top_k && config.defaults.top_k == 40);
@@ -589,9 +588,87 @@ static void test_generation_config(void **state)
     remove_file("generation_config.json");
 }
 
+/* The files' members, and the line that tells the end tokens. A missing file is NULL. */
+static const struct {
+    const char *generation, *tokenizer_config, *tokenizer, *line;
+} ends[] = {
+    {NULL, NULL, NULL, "2 (config.json)"},
+    {"{\"eos_token_id\":[7,2]}", NULL, NULL,
+     "2 (config.json, generation_config.json), 7 (generation_config.json)"},
+    {"{\"eos_token_id\":2}",
+     "{\"eos_token\":\"<|end|>\",\"added_tokens_decoder\":{\"9\":{\"content\":\"<|end|>\"},\"2\":{"
+     "\"content\":\"</s>\"},\"x\":{\"content\":\"<|end|>\"}}}",
+     NULL,
+     "2 \"</s>\" (config.json, generation_config.json), 9 \"<|end|>\" (tokenizer_config.json)"},
+    {NULL, "{\"eos_token\":{\"content\":\"e\",\"lstrip\":false}}",
+     "{\"added_tokens\":[{\"id\":383,\"content\":\"e\"},{\"id\":2,\"content\":\"</s>\"}]}",
+     "2 \"</s>\" (config.json), 383 \"e\" (tokenizer_config.json)"},
+    {NULL, "{\"eos_token\":\"e\"}", "{\"model\":{\"vocab\":{\"d\":1,\"e\":5}}}",
+     "2 (config.json), 5 \"e\" (tokenizer_config.json)"},
+    {NULL, "{\"eos_token\":\"</s>\"}", "{\"added_tokens\":[{\"id\":2,\"content\":\"</s>\"}]}",
+     "2 \"</s>\" (config.json, tokenizer_config.json)"},
+    {NULL, "{\"eos_token\":null}", "{}", "2 (config.json)"},
+    {NULL, "{\"eos_token\":\"\",\"added_tokens_decoder\":7}", NULL, "2 (config.json)"},
+    {NULL, "{\"eos_token\":\"gone\"}", "{\"added_tokens\":[7],\"model\":{\"vocab\":[]}}",
+     "2 (config.json); eos_token \"gone\" of tokenizer_config.json is no token of tokenizer.json"},
+    {NULL, "{\"eos_token\":\"e\",\"added_tokens_decoder\":{\"384\":{\"content\":\"e\"}}}", NULL,
+     "2 (config.json); eos_token \"e\" has id 384, but the model's ids end at 383"},
+    {"{\"eos_token_id\":[10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,"
+     "34,"
+     "35,36,37,38,39,40]}",
+     "{\"eos_token\":\"e\"}", "{\"model\":{\"vocab\":{\"e\":5}}}",
+     "40 (generation_config.json); eos_token \"e\" is one end token too many: at most 32"},
+};
+
+static void write_or_remove(const char *name, const char *text)
+{
+    if (text)
+        write_text(name, text);
+    else
+        remove_file(name);
+}
+
+static void test_end_tokens_of_three_files(void **state)
+{
+    (void)state;
+    struct str line;
+    str_init(&line, 8192);
+    write_config(NULL, 0);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        write_or_remove("generation_config.json", ends[i].generation);
+        write_or_remove("tokenizer_config.json", ends[i].tokenizer_config);
+        write_or_remove("tokenizer.json", ends[i].tokenizer);
+        struct model_config config = read_config();
+        str_clear(&line);
+        end_ids_describe(&config.end_ids, &line);
+        size_t told = strlen(ends[i].line); /* the end of a long line */
+        if (line.length < told || strcmp(line.data + line.length - told, ends[i].line) != 0)
+            fail_msg("row %zu: %s", i, line.data);
+    }
+    write_text("tokenizer_config.json", "{\"eos_token\":");
+    struct model_config config = read_config();
+    assert_non_null(strstr(config.end_ids.note.text, "tokenizer_config.json: not JSON"));
+    write_text("generation_config.json",
+               "{\"eos_token_id\":[10,11,12,13,14,15,16,17,18,19,20,21,22,"
+               "23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38,39,40,41]}");
+    expect_refusal(STATUS_LIMIT, "generation_config.json",
+                   "\"eos_token_id\": at most 32 ids in all files together");
+    remove_file("generation_config.json");
+    remove_file("tokenizer_config.json");
+    remove_file("tokenizer.json");
+    const struct member none[] = {{"eos_token_id", "[]"}};
+    write_config(none, 1);
+    config = read_config();
+    str_clear(&line);
+    end_ids_describe(&config.end_ids, &line);
+    assert_string_equal(line.data, "none: an answer ends at its limit of tokens");
+    str_deinit(&line);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_end_tokens_of_three_files),
         cmocka_unit_test(test_the_newer_spelling),
         cmocka_unit_test(test_the_older_spelling_with_llama3_scaling),
         cmocka_unit_test(test_what_may_be_left_out),

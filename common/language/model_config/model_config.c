@@ -28,31 +28,6 @@ static enum status model_path(const char *model_dir, const char *name, char path
     return STATUS_OK;
 }
 
-/* Reads the member eos_token_id: an id, or a list of ids. Without it *end_ids stays as it is. */
-static enum status parse_end_ids(const struct json_value *object, uint32_t vocab,
-                                 struct end_ids *end_ids, struct error *err)
-{
-    const struct json_value *value = json_find(object, "eos_token_id");
-    if (!value)
-        return STATUS_OK;
-    bool list = json_kind(value) == JSON_ARRAY;
-    size_t count = list ? json_count(value) : 1;
-    if (count > MODEL_MAX_END_IDS)
-        return error_set(err, STATUS_LIMIT, "\"eos_token_id\": at most %d ids, found %zu",
-                         MODEL_MAX_END_IDS, count);
-    struct end_ids read = {.count = (uint32_t)count};
-    for (size_t i = 0; i < count; i++) {
-        int64_t id;
-        enum status status =
-            json_as_i64(list ? json_at(value, i) : value, 0, (int64_t)vocab - 1, &id, err);
-        if (status != STATUS_OK)
-            return error_prefix(err, status, "\"eos_token_id\"");
-        read.ids[i] = (uint32_t)id;
-    }
-    *end_ids = read;
-    return STATUS_OK;
-}
-
 static const struct {
     const char *name;
     enum model_quantization quantization;
@@ -142,7 +117,8 @@ enum status config_json_read(const char *model_dir, struct model_config *config,
     if (status == STATUS_OK)
         status = parse_quantization(json_root(json), &read.quantization, err);
     if (status == STATUS_OK)
-        status = parse_end_ids(json_root(json), read.shape.vocab, &read.end_ids, err);
+        status =
+            end_ids_add(&read.end_ids, json_root(json), END_FROM_CONFIG, read.shape.vocab, err);
     json_destroy(json);
     if (status != STATUS_OK)
         return error_prefix(err, status, "%s", path);
@@ -198,7 +174,8 @@ enum status generation_config_read(const char *model_dir, struct model_config *c
         TRY(json_read_file(path, LIMITS, &json, err));
         enum status status = parse_defaults(json_root(json), &defaults, err);
         if (status == STATUS_OK)
-            status = parse_end_ids(json_root(json), config->shape.vocab, &end_ids, err);
+            status = end_ids_add(&end_ids, json_root(json), END_FROM_GENERATION,
+                                 config->shape.vocab, err);
         json_destroy(json);
         if (status != STATUS_OK)
             return error_prefix(err, status, "%s", path);
@@ -213,6 +190,7 @@ enum status model_config_read(const char *model_dir, struct model_config *config
     struct model_config read = {0};
     TRY(config_json_read(model_dir, &read, err));
     TRY(generation_config_read(model_dir, &read, err));
+    end_ids_add_token(&read.end_ids, model_dir, read.shape.vocab);
     *config = read;
     return STATUS_OK;
 }

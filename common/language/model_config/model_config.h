@@ -1,5 +1,6 @@
 /* The configuration of a model in a Hugging Face folder, without its weights: config.json and, if
- * it exists, generation_config.json. Also the folder's name, and hashes of its small files.
+ * they exist, generation_config.json and the end token of tokenizer_config.json. Also the folder's
+ * name, and hashes of its small files.
  *
  * Any thread. Errors are one sentence that names the file, the key, the expected value and the
  * value found. STATUS_NOT_FOUND: no config.json, or a required key is missing. STATUS_INVALID:
@@ -9,18 +10,11 @@
 
 #include "common/base/domain/model_shape.h"
 #include "common/base/status.h"
+#include "common/language/model_config/end_ids.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define MODEL_MAX_END_IDS 32
-
-/* Ids that end an answer, each < vocab. */
-struct end_ids {
-    uint32_t count;
-    uint32_t ids[MODEL_MAX_END_IDS];
-};
 
 /* Sampling of requests that don't set it. A field that the model leaves out too is
  * sampling_default()'s. */
@@ -47,15 +41,16 @@ enum model_quantization { MODEL_FLOAT, MODEL_INT8, MODEL_INT4 };
 struct model_config {
     struct model_shape shape;
     enum model_quantization quantization;
-    struct end_ids end_ids; /* generation_config.json has priority over config.json; may be none */
+    struct end_ids end_ids; /* may be none */
     struct generation_defaults defaults;
 };
 
 enum status model_config_read(const char *model_dir, struct model_config *config,
                               struct error *err) WARN_UNUSED;
-/* The two steps of model_config_read. The first reads config.json and sets all fields except
- * `defaults`. The second reads generation_config.json, if it exists: sets `defaults`, and end ids
- * below config->shape.vocab if the file has any. On errors neither changes *config. */
+/* The first two steps of model_config_read; end_ids_add_token is the last. config_json_read reads
+ * config.json and sets all fields except `defaults`. generation_config_read reads
+ * generation_config.json, if it exists: sets `defaults`, and adds the file's end ids. On errors
+ * neither changes *config. */
 enum status config_json_read(const char *model_dir, struct model_config *config,
                              struct error *err) WARN_UNUSED;
 enum status generation_config_read(const char *model_dir, struct model_config *config,

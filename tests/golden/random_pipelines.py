@@ -77,11 +77,30 @@ def added_tokens(rnd, first_id):
     return [dict({"id": first_id + n, "content": content}, **{flag: rnd.random() < 0.4 for flag in flags}) for n, content in enumerate(contents)]
 
 
+def drop_bytes(rnd, model, count):
+    """Renames the tokens of `count` single bytes that no merge needs, where there are so many; some get names that byte_fallback looks for.
+    Returns the bytes."""
+    merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+    needed = {part for left, right in merges for part in (left, right, left + right)}
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in shown]
+    spelled = {**{chr(byte): byte for byte in shown}, **{chr(0x100 + i): byte for i, byte in enumerate(others)}}
+    free = [token for token in model["vocab"] if token in spelled and token not in needed]
+    gone = rnd.sample(free, min(count, len(free)))
+    names = [f"<0x{byte:02X}>" for byte in (0xC2, 0xC3, 0xC4, *range(0x80, 0xC0))]
+    renamed = dict(zip(gone, rnd.sample(names, len(names)) + [f"gone{n}" for n in range(256)]))
+    model["vocab"] = {renamed.get(token, token): id for token, id in model["vocab"].items()}
+    return sorted(spelled[token] for token in gone)
+
+
 def make(rnd, models):
     byte_level = rnd.random() < 0.4
     spec = copy.deepcopy(models["gpt2" if byte_level else "llama2"])
     model = spec["model"]
     model["ignore_merges"] = rnd.random() < 0.3
+    if byte_level and rnd.random() < 0.5:
+        drop_bytes(rnd, model, rnd.randint(1, 80))
+        model.update(fuse_unk=rnd.random() < 0.5, byte_fallback=rnd.random() < 0.5, unk_token=rnd.choice(["<|endoftext|>", None]))
     if not byte_level:
         model.update(fuse_unk=rnd.random() < 0.5, byte_fallback=rnd.random() < 0.6, unk_token=rnd.choice(["<unk>", "<unk>", None]))
         if rnd.random() < 0.3:  # some bytes lack a token

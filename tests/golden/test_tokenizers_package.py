@@ -112,6 +112,25 @@ def test_random_ids(name, tmp_path):
     check_decode(reference, path, inputs, keep_special=False, streamed=name not in BYTE_FALLBACK)
 
 
+@pytest.mark.parametrize("unknown", [None, "<|endoftext|>"], ids=["dropped", "unknown token"])
+@pytest.mark.parametrize("fuse", [False, True], ids=["each", "fused"])
+@pytest.mark.parametrize("name", ["gpt2", "llama3"])
+def test_bytes_without_a_token(name, fuse, unknown, tmp_path):
+    """As StarCoder's vocabulary, which lacks 0xF1 and others: such a byte becomes the unknown token where there is one, else nothing."""
+    print(f"seed {SEED}")
+    rnd, pipeline, path = random.Random(SEED), json.loads((FOLDER / f"{name}.json").read_text()), tmp_path / "tokenizer.json"
+    gone = random_pipelines.drop_bytes(rnd, pipeline["model"], 40)
+    pipeline["model"].update(unk_token=unknown, fuse_unk=fuse)
+    path.write_text(json.dumps(pipeline))
+    reference = Tokenizer.from_file(str(path))
+    some = "".join(bytes([byte]).decode() for byte in gone if byte < 0x80)
+    inputs = texts(SEED, 150, [some, "\U00040000\U000f1fff", "ñ" + some + "é"]) + ["", some, some * 3, "a" + some + "b", "\U00100000x"]
+    ids = check_encode(reference, path, inputs, special=False)
+    check_decode(reference, path, ids, keep_special=True)
+    if unknown:
+        assert any(pipeline["model"]["vocab"][unknown] in each for each in ids)
+
+
 REPLACE = {"type": "Replace"}
 STARTS = {  # a normalizer: texts with a start that it changes
     "one for several": ([REPLACE | {"pattern": {"Regex": "a+"}, "content": "-"}], ["ab", "aab", "aaab", "baa", "aa", " aa"]),

@@ -11,23 +11,18 @@
 
 /* --------------------------------------------------------------------------------- the alphabet */
 
-/* Finds the tokens of bytes. Returns whether every byte that occurs in UTF-8 has one; otherwise
- * *missing is the smallest byte without. */
-static bool find_bytes(struct bpe_alphabet *alphabet, const struct vocabulary *vocabulary,
-                       bool spelled, int *missing)
+/* Finds the tokens of bytes: themselves, or spelled. Returns whether every byte that occurs in
+ * UTF-8 has one. */
+static bool find_bytes(uint32_t tokens[256], const struct vocabulary *vocabulary, bool spelled)
 {
     bool complete = true;
-    for (int byte = 255; byte >= 0; byte--) {
+    for (int byte = 0; byte < 256; byte++) {
         char name[8] = {(char)byte};
         size_t length = 1;
         if (spelled)
             length = (size_t)snprintf(name, sizeof name, "<0x%02X>", (unsigned)byte);
-        alphabet->bytes[byte] = NONE;
         bool occurs = byte != 0xC0 && byte != 0xC1 && byte < 0xF5;
-        if (!vocabulary_find(vocabulary, name, length, &alphabet->bytes[byte]) && occurs) {
-            complete = false;
-            *missing = byte;
-        }
+        complete &= vocabulary_find(vocabulary, name, length, &tokens[byte]) || !occurs;
     }
     return complete;
 }
@@ -62,13 +57,12 @@ static enum status bpe_alphabet_init(struct bpe_alphabet *alphabet,
     *alphabet =
         (struct bpe_alphabet){.kind = settings->kind, .fuse_unk = settings->fuse_unk, .unk = NONE};
     memset(alphabet->bytes, 0xFF, sizeof alphabet->bytes);
+    memset(alphabet->fallback, 0xFF, sizeof alphabet->fallback);
     bool complete = false;
-    int missing = 0;
-    if (settings->kind == BPE_ALPHABET_BYTES || settings->byte_fallback)
-        complete = find_bytes(alphabet, vocabulary, settings->kind != BPE_ALPHABET_BYTES, &missing);
-    if (settings->kind == BPE_ALPHABET_BYTES && !complete)
-        return error_set(err, STATUS_INVALID, "the vocabulary has no token for the byte 0x%02X",
-                         (unsigned)missing);
+    if (settings->kind == BPE_ALPHABET_BYTES)
+        complete = find_bytes(alphabet->bytes, vocabulary, false);
+    if (settings->byte_fallback)
+        complete |= find_bytes(alphabet->fallback, vocabulary, true);
     if (settings->unk_token && !complete &&
         !vocabulary_find(vocabulary, settings->unk_token, strlen(settings->unk_token),
                          &alphabet->unk))
@@ -177,13 +171,11 @@ struct bpe_symbol {
  * the symbols that a token starts or ends with. */
 static bool joins_substitutes(const struct bpe *bpe)
 {
-    if (bpe->alphabet.kind == BPE_ALPHABET_BYTES)
-        return false;
     bool *substitutes = calloc(bpe->vocabulary->count, sizeof *substitutes), found = false;
     ASSERT(substitutes);
     for (size_t byte = 0; byte < 256; byte++)
-        if (bpe->alphabet.bytes[byte] != NONE)
-            substitutes[bpe->alphabet.bytes[byte]] = true;
+        if (bpe->alphabet.fallback[byte] != NONE)
+            substitutes[bpe->alphabet.fallback[byte]] = true;
     if (bpe->alphabet.unk != NONE)
         substitutes[bpe->alphabet.unk] = true;
     for (uint32_t rank = 0; rank < bpe->merges.count && !found; rank++)
@@ -475,10 +467,10 @@ static bool take_unknown(struct segmenter *segmenter, const char *bytes, size_t 
     const struct bpe_alphabet *alphabet = &segmenter->bpe->alphabet;
     bool has_bytes = true;
     for (size_t i = 0; i < length; i++)
-        has_bytes &= alphabet->bytes[(unsigned char)bytes[i]] != NONE;
+        has_bytes &= alphabet->fallback[(unsigned char)bytes[i]] != NONE;
     if (has_bytes) {
         for (size_t i = 0; i < length; i++)
-            if (!take_symbol(segmenter, alphabet->bytes[(unsigned char)bytes[i]], 0, 0))
+            if (!take_symbol(segmenter, alphabet->fallback[(unsigned char)bytes[i]], 0, 0))
                 return false;
         return true;
     }
@@ -509,6 +501,22 @@ static bool take_characters(struct segmenter *segmenter, const char *word, size_
     return end_unknown(segmenter);
 }
 
+static bool take_bytes(struct segmenter *segmenter, const char *word, size_t length)
+{
+    for (size_t at = 0; at < length; at++) {
+        unsigned char byte = (unsigned char)word[at];
+        uint32_t token = segmenter->bpe->alphabet.bytes[byte];
+        char spelled[4];
+        if (token != NONE) {
+            if (!end_unknown(segmenter) || !take_symbol(segmenter, token, at, 1))
+                return false;
+        } else if (!take_unknown(segmenter, spelled, byte_level_put(byte, spelled))) {
+            return false;
+        }
+    }
+    return end_unknown(segmenter);
+}
+
 bool bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *word, size_t length,
                 struct token_ids *ids)
 {
@@ -519,11 +527,8 @@ bool bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *
     ASSERT(length < NONE / 2);
     struct segmenter segmenter = {.bpe = bpe, .scratch = scratch, .ids = ids, .word = word};
     scratch->token_count = 0;
-    bool fits = true;
-    if (bpe->alphabet.kind == BPE_ALPHABET_CHARACTERS)
-        fits = take_characters(&segmenter, word, length);
-    else
-        for (size_t i = 0; i < length && fits; i++)
-            fits = take_symbol(&segmenter, bpe->alphabet.bytes[(unsigned char)word[i]], i, 1);
+    bool fits = bpe->alphabet.kind == BPE_ALPHABET_CHARACTERS
+                    ? take_characters(&segmenter, word, length)
+                    : take_bytes(&segmenter, word, length);
     return fits && end_segment(&segmenter);
 }

@@ -23,8 +23,9 @@
  *
  * A character without a token becomes the tokens of its bytes ("<0xE6>"), if the model has
  * byte_fallback and all of these bytes have one. Otherwise it becomes the unknown token; with
- * fuse_unk, neighbours become one. Without an unknown token it is dropped. `tokenizers` does the
- * same. */
+ * fuse_unk, neighbours become one. Without an unknown token it is dropped. A byte without a token
+ * (StarCoder's vocabulary lacks 0xF1 and others) is the character that spells it, and fares alike.
+ * `tokenizers` does the same. */
 enum bpe_alphabet_kind {
     BPE_ALPHABET_BYTES,      /* byte-level BPE: tokens are bytes */
     BPE_ALPHABET_CHARACTERS, /* SentencePiece's style: tokens are text */
@@ -40,8 +41,9 @@ struct bpe_alphabet_settings {
 struct bpe_alphabet {
     enum bpe_alphabet_kind kind;
     bool fuse_unk;
-    uint32_t unk;                    /* BPE_NONE: none */
-    uint32_t bytes[256];             /* tokens of bytes; for CHARACTERS: of the fallback */
+    uint32_t unk;                    /* BPE_NONE: none, or not needed */
+    uint32_t bytes[256];             /* BYTES: tokens of bytes */
+    uint32_t fallback[256];          /* tokens like "<0xE6>"; BPE_NONE: none */
     uint32_t *pages[0x110000 / 256]; /* CHARACTERS: tokens by character; NULL: no token */
 };
 
@@ -93,8 +95,8 @@ struct bpe_settings {
 };
 
 /* Takes `merges` over, also on errors: malloc'ed, at most MERGE_TABLE_LIMIT_COUNT, with ids below
- * the vocabulary's count. Among equal pairs the last one counts. STATUS_INVALID: BYTES lacks a
- * token for a byte that occurs in UTF-8, or unk_token is needed and isn't in the vocabulary. */
+ * the vocabulary's count. Among equal pairs the last one counts. STATUS_INVALID: unk_token is
+ * needed and isn't in the vocabulary. */
 enum status bpe_init(struct bpe *bpe, const struct vocabulary *vocabulary,
                      const struct bpe_settings *settings, struct bpe_merge *merges,
                      uint32_t merge_count, struct error *err) WARN_UNUSED;

@@ -230,15 +230,22 @@ static enum status in_member(enum status status, const char *key, struct error *
     return status == STATUS_OK ? status : error_prefix(err, status, "\"%s\"", key);
 }
 
-/* Returns whether each part of a word becomes a token, and at most one unknown character each. */
-static bool keeps_all(const struct bpe_alphabet *alphabet)
+/* Returns whether every byte that occurs in UTF-8 has a token. */
+static bool has_all_bytes(const uint32_t tokens[256])
 {
     bool complete = true;
     for (unsigned byte = 0; byte < 256; byte++) {
-        bool occurs = byte != 0xC0 && byte != 0xC1 && byte < 0xF5; /* in UTF-8 */
-        complete &= !occurs || alphabet->bytes[byte] != BPE_NONE;
+        bool occurs = byte != 0xC0 && byte != 0xC1 && byte < 0xF5;
+        complete &= !occurs || tokens[byte] != BPE_NONE;
     }
-    return complete || (alphabet->unk != BPE_NONE && !alphabet->fuse_unk);
+    return complete;
+}
+
+/* Returns whether each part of a word becomes a token, and at most one unknown character each. */
+static bool keeps_all(const struct bpe_alphabet *alphabet)
+{
+    return has_all_bytes(alphabet->bytes) || has_all_bytes(alphabet->fallback) ||
+           (alphabet->unk != BPE_NONE && !alphabet->fuse_unk);
 }
 
 /* Returns the most bytes of a text that one token can stand for; 0: there is no bound. */

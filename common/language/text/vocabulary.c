@@ -129,6 +129,15 @@ static bool byte_of(uint32_t code, unsigned char *byte)
     return true;
 }
 
+size_t byte_level_put(unsigned char byte, char spelling[4])
+{
+    uint32_t code = byte;
+    unsigned char back;
+    if (!byte_of(code, &back)) /* the nth of 00..20, 7F..A0, AD */
+        code = byte <= 0x20 ? 0x100u + byte : byte == 0xAD ? 0x143 : 0x121u + byte - 0x7F;
+    return utf8_put(code, spelling);
+}
+
 bool byte_level_read(const char *spelling, size_t length, char *bytes, size_t *count)
 {
     size_t written = 0;

@@ -54,6 +54,8 @@ const char *vocabulary_bytes(const struct vocabulary *vocabulary, uint32_t id, s
  * most `length` bytes. Returns false if a character isn't of the alphabet; *count is then
  * unchanged. */
 bool byte_level_read(const char *spelling, size_t length, char *bytes, size_t *count);
+/* Writes the character that spells the byte, and returns its length: 1 or 2. */
+size_t byte_level_put(unsigned char byte, char spelling[4]);
 
 /* Returns the seed of this process's hash tables. It is drawn once, so that no file can be made
  * with keys that all fall into one slot. The hash isn't cryptographic. */

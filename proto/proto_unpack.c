@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define MAX_FIELD_NUMBER ((1u << 29) - 1)
+#define TEXT_PACKAGE     "baton.v1" /* its fields of bytes are texts */
 
 enum wire_type { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
@@ -46,9 +47,10 @@ static enum status check_bytes(const ProtobufCMessageDescriptor *type, uint64_t 
         return STATUS_OK;
     if (field->type == PROTOBUF_C_TYPE_MESSAGE)
         return check_message(field->descriptor, inner, depth + 1, err);
-    if (field->type != PROTOBUF_C_TYPE_STRING)
+    bool text = field->type == PROTOBUF_C_TYPE_BYTES && !strcmp(type->package_name, TEXT_PACKAGE);
+    if (field->type != PROTOBUF_C_TYPE_STRING && !text)
         return STATUS_OK;
-    if (inner.at < inner.end && memchr(inner.at, 0, (size_t)(inner.end - inner.at)))
+    if (!text && inner.at < inner.end && memchr(inner.at, 0, (size_t)(inner.end - inner.at)))
         return error_set(err, STATUS_INVALID, "%s holds a NUL byte", field->name);
     if (!utf8_valid((const char *)inner.at, (size_t)(inner.end - inner.at), NULL))
         return error_set(err, STATUS_INVALID, "%s is not valid UTF-8", field->name);

@@ -1,6 +1,6 @@
 #include "router/request_parse.h"
 
-#include "common/base/str.h"
+#include "proto/proto_text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -27,17 +27,16 @@ bool request_id_valid(const char *id)
     return length <= REQUEST_MAX_ID_BYTES;
 }
 
-enum reason request_check_text(const struct request_model *model, const char *text,
+enum reason request_check_text(const struct request_model *model, struct text text,
                                struct error *err)
 {
     if (!model->has_tokenizer)
         return refuse(err, REASON_NO_TOKENIZER,
                       "model \"%s\" has no tokenizer.json: send token ids", model->name);
-    size_t bytes = strlen(text);
     uint64_t limit = model->max_text_bytes ? model->max_text_bytes : REQUEST_MAX_TEXT_BYTES;
-    if (bytes > limit)
+    if (text.length > limit)
         return refuse(err, REASON_TEXT_TOO_LONG, "text may have at most %" PRIu64 " bytes, got %zu",
-                      limit, bytes);
+                      limit, text.length);
     return REASON_NONE;
 }
 
@@ -58,8 +57,8 @@ static enum reason parse_input(const Baton__V1__GenerateRequest *message, const 
 {
     switch (message->input_case) {
     case BATON__V1__GENERATE_REQUEST__INPUT_TEXT:
-        params->text = message->text;
-        return request_check_text(model, message->text, err);
+        params->text = proto_text(message->text);
+        return request_check_text(model, params->text, err);
     case BATON__V1__GENERATE_REQUEST__INPUT_TOKEN_IDS:
         params->token_ids = message->token_ids->ids;
         params->token_count = message->token_ids->n_ids;
@@ -164,11 +163,11 @@ static enum reason parse_stop(const Baton__V1__Stop *message, const struct reque
                       "model \"%s\" has no tokenizer.json, so there is no text to stop at",
                       model->name);
     for (size_t i = 0; i < message->n_strings; i++) {
-        size_t bytes = strlen(message->strings[i]);
+        params->stops[i] = proto_text(message->strings[i]);
+        size_t bytes = params->stops[i].length;
         if (!bytes || bytes > REQUEST_MAX_STOP_BYTES)
             return refuse(err, REASON_INVALID_STOP, "%s[%zu] must have 1 to %d bytes, got %zu",
                           fields->stops, i, REQUEST_MAX_STOP_BYTES, bytes);
-        params->stops[i] = message->strings[i];
     }
     params->stop_count = message->n_strings;
     params->sampling.stop_id_count = (uint32_t)message->n_token_ids;

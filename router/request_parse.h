@@ -1,5 +1,6 @@
 /* The one validator of requests: a GenerateRequest becomes bounded parameters, or a reason and a
- * sentence. PURE. proto/proto_unpack.h has checked that strings are UTF-8 without NUL. */
+ * sentence. PURE. proto/proto_unpack.h has checked that texts are UTF-8, and names are it without a
+ * NUL. */
 #ifndef BATON_ROUTER_REQUEST_PARSE_H
 #define BATON_ROUTER_REQUEST_PARSE_H
 
@@ -7,6 +8,7 @@
 #include "common/base/domain/sampling.h"
 #include "common/base/request_id.h"
 #include "common/base/status.h"
+#include "common/base/str.h"
 #include "common/language/model_config/model_config.h"
 #include "proto/baton.pb-c.h"
 #include "router/reasons.h"
@@ -36,7 +38,7 @@ struct request_model {
 /* Pointers point into the message. */
 struct request_params {
     char id[REQUEST_MAX_ID_BYTES + 1]; /* "": the client gave none */
-    const char *text;                  /* NULL: token ids */
+    struct text text;                  /* .bytes NULL: token ids */
     const uint32_t *token_ids;
     size_t token_count;
     bool add_special_tokens;
@@ -50,7 +52,7 @@ struct request_params {
      * checked. */
     bool prompt_only;
     size_t stop_count;
-    const char *stops[REQUEST_MAX_STOP_STRINGS];
+    struct text stops[REQUEST_MAX_STOP_STRINGS];
     bool return_token_ids, skip_special_tokens, return_timing, return_logits_hash, echo;
 };
 
@@ -86,7 +88,7 @@ enum reason request_fit_once(size_t prompt_tokens, const struct request_params *
                              struct error *err) WARN_UNUSED;
 
 /* For Tokenize and Detokenize too. `field` is the name in sentences. */
-enum reason request_check_text(const struct request_model *model, const char *text,
+enum reason request_check_text(const struct request_model *model, struct text text,
                                struct error *err) WARN_UNUSED;
 enum reason request_check_ids(const struct request_model *model, const char *field,
                               const uint32_t *ids, size_t count, struct error *err) WARN_UNUSED;

@@ -3,6 +3,7 @@
 #include "common/base/assert.h"
 #include "common/base/domain/sampling.h"
 #include "common/base/json/json_quote.h"
+#include "proto/proto_text.h"
 
 #include <float.h>
 #include <math.h>
@@ -397,9 +398,9 @@ void chat_messages(const struct chat *chat, struct str *json)
         if (last && feed + 1 == end)
             continue;
         const char *answer = feed + 1;
-        while (answer < end && strchr(" \t\r\n", *answer))
+        while (answer < end && memchr(" \t\r\n", *answer, 4))
             answer++;
-        while (end > answer && strchr(" \t\r\n", end[-1]))
+        while (end > answer && memchr(" \t\r\n", end[-1], 4))
             end--;
         add_message(json, "assistant", answer, (size_t)(end - answer));
     }
@@ -433,7 +434,7 @@ static void set_input(Baton__V1__GenerateRequest *request, const struct chat *ch
 {
     if (!ids) {
         request->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
-        request->text = chat->transcript.data;
+        request->text = proto_bytes((struct text){chat->transcript.data, chat->transcript.length});
         return;
     }
     request->token_ids = arena_take(arena, sizeof *request->token_ids);
@@ -450,13 +451,13 @@ Baton__V1__GenerateRequest *chat_request(struct chat *chat, uint32_t *ids, size_
     Baton__V1__GenerateRequest *request = arena_take(arena, sizeof *request);
     Baton__V1__Stop *stops = arena_take(arena, sizeof *stops);
     Baton__V1__Output *output = arena_take(arena, sizeof *output);
-    char **texts = arena_take(arena, CHAT_MAX_STOPS * sizeof *texts);
+    ProtobufCBinaryData *texts = arena_take(arena, CHAT_MAX_STOPS * sizeof *texts);
     ASSERT(request && stops && output && texts);
     baton__v1__generate_request__init(request);
     baton__v1__stop__init(stops);
     baton__v1__output__init(output);
     for (size_t i = 0; i < chat->stop_count; i++)
-        texts[i] = chat->stops[i];
+        texts[i] = proto_bytes(text_from(chat->stops[i]));
     stops->n_strings = chat->stop_count;
     stops->strings = texts;
     output->return_timing_presence_case = BATON__V1__OUTPUT__RETURN_TIMING_PRESENCE_RETURN_TIMING;

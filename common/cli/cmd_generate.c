@@ -32,10 +32,13 @@ struct run {
     int exit_code;
 };
 
-static enum status read_prompt(struct run *run, const char **prompt, struct error *err)
+static enum status read_prompt(struct run *run, struct text *prompt, struct error *err)
 {
-    *prompt = run->result.positional_count ? run->result.positionals[0] : NULL;
-    if (!*prompt || strcmp(*prompt, "-"))
+    *prompt = (struct text){NULL, 0};
+    if (!run->result.positional_count)
+        return STATUS_OK;
+    *prompt = text_from(run->result.positionals[0]);
+    if (strcmp(prompt->bytes, "-") != 0)
         return STATUS_OK;
     struct str text;
     str_init(&text, MAX_PROMPT_BYTES);
@@ -49,10 +52,8 @@ static enum status read_prompt(struct run *run, const char **prompt, struct erro
         status =
             error_set(err, STATUS_INVALID, "standard input has over %u bytes, the longest prompt",
                       MAX_PROMPT_BYTES);
-    else if (memchr(text.data, 0, text.length))
-        status = error_set(err, STATUS_INVALID, "standard input has a NUL, so it is no text");
     else
-        *prompt = arena_copy_str(&run->arena, text.data);
+        *prompt = (struct text){arena_copy(&run->arena, text.data, text.length + 1), text.length};
     str_deinit(&text);
     return status;
 }
@@ -73,7 +74,7 @@ static enum status take_signals(struct run *run, struct error *err)
 
 static enum status start(struct run *run, struct error *err)
 {
-    const char *prompt;
+    struct text prompt;
     Baton__V1__GenerateRequest *request;
     TRY(read_prompt(run, &prompt, err));
     TRY(generate_request_build(&run->settings, &run->result, prompt, &run->arena, &request, err));

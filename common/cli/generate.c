@@ -6,6 +6,7 @@
 #include "common/base/json/json_quote.h"
 #include "common/base/str.h"
 #include "common/net/rpc/rpc.h"
+#include "proto/proto_text.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -136,15 +137,15 @@ static enum status parse_ids(const struct config_list *list, const char *flag, s
     return STATUS_OK;
 }
 
-static enum status build_input(const struct generate_settings *settings, const char *prompt,
+static enum status build_input(const struct generate_settings *settings, struct text prompt,
                                struct arena *arena, Baton__V1__GenerateRequest *request,
                                struct error *err)
 {
-    if ((prompt != NULL) == (settings->prompt_ids.count > 0))
+    if ((prompt.bytes != NULL) == (settings->prompt_ids.count > 0))
         return error_set(err, STATUS_INVALID, "give either PROMPT or --prompt-ids");
-    if (prompt) {
+    if (prompt.bytes) {
         request->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
-        request->text = (char *)prompt;
+        request->text = proto_bytes(prompt);
         request->add_special_tokens_presence_case =
             BATON__V1__GENERATE_REQUEST__ADD_SPECIAL_TOKENS_PRESENCE_ADD_SPECIAL_TOKENS;
         request->add_special_tokens = settings->special;
@@ -254,8 +255,9 @@ static enum status build_stop(const struct generate_settings *settings, struct a
     Baton__V1__Stop *stop = take(arena, sizeof *stop);
     baton__v1__stop__init(stop);
     stop->n_strings = settings->stop.count;
-    stop->strings = arena_copy(arena, settings->stop.items,
-                               settings->stop.count * sizeof *settings->stop.items);
+    stop->strings = take(arena, (settings->stop.count + 1) * sizeof *stop->strings);
+    for (size_t i = 0; i < settings->stop.count; i++)
+        stop->strings[i] = proto_bytes(text_from(settings->stop.items[i]));
     TRY(parse_ids(&settings->stop_ids, "--stop-id", arena, &stop->token_ids, &stop->n_token_ids,
                   err));
     *out = stop;
@@ -290,7 +292,7 @@ static Baton__V1__Output *build_output(const struct generate_settings *settings,
 }
 
 enum status generate_request_build(const struct generate_settings *settings,
-                                   const struct config_result *result, const char *prompt,
+                                   const struct config_result *result, struct text prompt,
                                    struct arena *arena, Baton__V1__GenerateRequest **out,
                                    struct error *err)
 {
@@ -328,6 +330,7 @@ void generate_answer_init(struct generate_answer *answer)
 {
     *answer = (struct generate_answer){0};
     str_init(&answer->text, MAX_PART_BYTES);
+    str_init(&answer->matched, MAX_PART_BYTES);
     str_init(&answer->token_ids, MAX_PART_BYTES);
     str_init(&answer->logits_hashes, MAX_PART_BYTES);
     str_init(&answer->logprobs, MAX_PART_BYTES);
@@ -341,6 +344,7 @@ void generate_answer_init(struct generate_answer *answer)
 void generate_answer_deinit(struct generate_answer *answer)
 {
     str_deinit(&answer->text);
+    str_deinit(&answer->matched);
     str_deinit(&answer->token_ids);
     str_deinit(&answer->logits_hashes);
     str_deinit(&answer->logprobs);
@@ -371,13 +375,18 @@ static struct generate_choice *other_of(struct generate_answer *answer, uint32_t
     return &answer->others[choice - 1];
 }
 
+static void add_proto(struct str *out, ProtobufCBinaryData field)
+{
+    str_append(out, field.data, field.len);
+}
+
 static enum status take_other(struct generate_answer *answer, const Baton__V1__Delta *delta,
                               struct error *err)
 {
     struct generate_choice *other = other_of(answer, delta->choice);
     if (!other)
         return error_set(err, STATUS_INTERNAL, "a part of choice %u came", delta->choice);
-    str_add(&other->text, delta->text);
+    add_proto(&other->text, delta->text);
     for (size_t i = 0; i < delta->n_token_ids; i++)
         str_addf(&other->token_ids, "%s%" PRIu32, other->tokens++ ? ", " : "", delta->token_ids[i]);
     if (other->text.truncated || other->token_ids.truncated)
@@ -393,7 +402,7 @@ static enum status take_delta(struct generate_answer *answer, const Baton__V1__D
     if (delta->n_token_ids && delta->first_index != answer->tokens)
         return error_set(err, STATUS_INTERNAL, "token %u came where token %u was due",
                          delta->first_index, answer->tokens);
-    str_add(&answer->text, delta->text);
+    add_proto(&answer->text, delta->text);
     for (size_t i = 0; i < delta->n_token_ids; i++)
         str_addf(&answer->token_ids, "%s%" PRIu32, answer->tokens++ ? ", " : "",
                  delta->token_ids[i]);
@@ -418,14 +427,11 @@ static void take_finished(struct generate_answer *answer, const Baton__V1__Finis
     }
     answer->finished = true;
     answer->reason = finished->reason;
-    struct str matched;
-    str_init(&matched, sizeof answer->matched - 1);
+    str_clear(&answer->matched);
     if (finished->matched_case == BATON__V1__FINISHED__MATCHED_STOP_STRING)
-        str_add(&matched, finished->stop_string);
+        add_proto(&answer->matched, finished->stop_string);
     else if (finished->matched_case == BATON__V1__FINISHED__MATCHED_STOP_TOKEN)
-        str_addf(&matched, "%" PRIu32, finished->stop_token);
-    str_copy(answer->matched, sizeof answer->matched, matched.data);
-    str_deinit(&matched);
+        str_addf(&answer->matched, "%" PRIu32, finished->stop_token);
 }
 
 static void take_timing(struct generate_answer *answer, const Baton__V1__Timing *timing)
@@ -451,7 +457,7 @@ enum status generate_answer_take(struct generate_answer *answer,
     switch (message->event_case) {
     case BATON__V1__GENERATE_RESPONSE__EVENT_DELTA: return take_delta(answer, message->delta, err);
     case BATON__V1__GENERATE_RESPONSE__EVENT_PROMPT:
-        str_add(&answer->text, message->prompt->text);
+        add_proto(&answer->text, message->prompt->text);
         break;
     case BATON__V1__GENERATE_RESPONSE__EVENT_PROMPT_LOGPROBS:
         for (size_t i = 0; i < message->prompt_logprobs->n_logprobs; i++)
@@ -497,7 +503,7 @@ void generate_answer_json(const struct generate_answer *answer, struct str *out)
     str_addf(out, ", \"token_ids\": [%s]", answer->token_ids.data);
     const char *reason = finish_reason_name((enum finish_reason)answer->reason);
     add_text(out, "finish_reason", reason, strlen(reason));
-    add_text(out, "matched", answer->matched, strlen(answer->matched));
+    add_text(out, "matched", answer->matched.data, answer->matched.length);
     str_addf(out, ", \"logits_hashes\": [%s]", answer->logits_hashes.data);
     if (answer->logprobs.length)
         str_addf(out, ", \"logprobs\": [%s]", answer->logprobs.data);

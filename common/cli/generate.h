@@ -21,10 +21,10 @@ struct generate_settings {
 extern const struct config_program generate_program;
 
 /* Builds the request in the arena. It holds only settings that were given; the server has defaults
- * for the rest. `prompt`: NULL if --prompt-ids has the ids. STATUS_INVALID: both or neither are
+ * for the rest. prompt.bytes: NULL if --prompt-ids has the ids. STATUS_INVALID: both or neither are
  * given, or a value can't be right. */
 enum status generate_request_build(const struct generate_settings *settings,
-                                   const struct config_result *result, const char *prompt,
+                                   const struct config_result *result, struct text prompt,
                                    struct arena *arena, Baton__V1__GenerateRequest **request,
                                    struct error *err) WARN_UNUSED;
 
@@ -46,7 +46,7 @@ struct generate_answer {
     uint32_t tokens;
     bool finished;
     Baton__V1__FinishReason reason;
-    char matched[300]; /* the stop string or id that ended it */
+    struct str matched; /* the stop string or id that ended it */
     uint32_t prompt_tokens, completion_tokens;
     bool timed;
     double ttft_us, tpot_us, total_us, queue_us, token_1_to_2_us;

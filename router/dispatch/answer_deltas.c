@@ -3,7 +3,6 @@
 #include "common/base/assert.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum status answer_deltas_init(struct answer_deltas *out, const struct answer_deltas_config *config,
                                struct error *err)
@@ -15,10 +14,7 @@ enum status answer_deltas_init(struct answer_deltas *out, const struct answer_de
                                   .return_logits_hash = config->return_logits_hash,
                                   .return_logprobs = config->return_logprobs,
                                   .stop = STOP_MATCHER_NONE};
-    size_t lengths[STOP_MATCHER_LIMIT_COUNT];
-    for (size_t i = 0; i < config->stop_count; i++)
-        lengths[i] = strlen(config->stops[i]);
-    TRY(stop_matcher_create(config->stops, lengths, config->stop_count, &out->matcher, err));
+    TRY(stop_matcher_create(config->stops, config->stop_count, &out->matcher, err));
     if (config->tokenizer)
         detokenizer_init(&out->detokenizer, config->tokenizer, config->skip_special_tokens);
     size_t limit = config->max_text_bytes ? config->max_text_bytes : ANSWER_DELTAS_MAX_TEXT_BYTES;
@@ -104,7 +100,7 @@ bool answer_deltas_take(struct answer_deltas *out, struct stream_delta *delta)
     out->taken = out->text;
     out->text = text;
     *delta = (struct stream_delta){.first_index = out->first,
-                                   .text = out->taken.data,
+                                   .text = {out->taken.data, out->taken.length},
                                    .ids = out->ids,
                                    .id_count = out->return_token_ids ? pending : 0,
                                    .hashes = out->hashes,
@@ -120,9 +116,10 @@ bool answer_deltas_overflowed(const struct answer_deltas *out)
     return out->overflowed || out->text.truncated || out->piece.truncated;
 }
 
-const char *answer_deltas_stop(const struct answer_deltas *out, size_t *length)
+bool answer_deltas_stop(const struct answer_deltas *out, struct text *stop)
 {
     if (out->stop == STOP_MATCHER_NONE)
-        return NULL;
-    return stop_matcher_text(out->matcher, out->stop, length);
+        return false;
+    *stop = stop_matcher_text(out->matcher, out->stop);
+    return true;
 }

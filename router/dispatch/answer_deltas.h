@@ -22,7 +22,7 @@
 struct answer_deltas_config {
     const struct tokenizer *tokenizer; /* NULL: ids only */
     bool skip_special_tokens, return_token_ids, return_logits_hash, return_logprobs;
-    const char *const *stops; /* copied; none without a tokenizer */
+    const struct text *stops; /* copied; none without a tokenizer */
     size_t stop_count;
     size_t max_text_bytes; /* may wait to be taken; 0: ANSWER_DELTAS_MAX_TEXT_BYTES */
 };
@@ -47,7 +47,7 @@ struct answer_deltas {
 
 struct stream_delta { /* points into the answer_deltas, until the next call */
     uint32_t first_index;
-    const char *text;
+    struct text text; /* the model may say a NUL, too */
     const uint32_t *ids;
     size_t id_count;
     const uint64_t *hashes;
@@ -79,7 +79,7 @@ bool answer_deltas_take(struct answer_deltas *out, struct stream_delta *delta);
 /* True: text was lost, because more came than may wait to be taken. The answer must not be
  * given. */
 bool answer_deltas_overflowed(const struct answer_deltas *out);
-/* Returns the stop string that matched, not NUL-terminated. NULL: none. */
-const char *answer_deltas_stop(const struct answer_deltas *out, size_t *length);
+/* Sets *stop to the stop string that matched. False: none did. */
+bool answer_deltas_stop(const struct answer_deltas *out, struct text *stop);
 
 #endif

@@ -22,8 +22,8 @@ static bool init_prompt_echo(struct call *call, const struct call_source *source
     echo->next = 1;
     echo->end = logprobs ? (uint32_t)source->prompt_count : 1;
     str_init(&echo->text, ANSWER_DELTAS_MAX_TEXT_BYTES);
-    if (echo->echo && params->text) {
-        str_add(&echo->text, params->text);
+    if (echo->echo && params->text.bytes) {
+        str_append(&echo->text, params->text.bytes, params->text.length);
     } else if (echo->echo && source->tokenizer) {
         struct detokenizer detokenizer;
         detokenizer_init(&detokenizer, source->tokenizer, params->skip_special_tokens);

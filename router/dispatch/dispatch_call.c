@@ -141,11 +141,11 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
                          enum finish_reason finish)
 {
     struct call *call = request->call;
-    size_t length;
+    struct text stop;
     counter_add(dispatch->config.metrics->dropped, request->life.dropped);
     count_state(dispatch, request);
     log_end(dispatch, request, reason);
-    request->finish = answer_deltas_stop(&request->out, &length) ? FINISH_STOP_STRING : finish;
+    request->finish = answer_deltas_stop(&request->out, &stop) ? FINISH_STOP_STRING : finish;
     request->state = CHOICE_CLOSED;
     request_stop_waiting(dispatch, request);
     if (call->constraint_waits)

@@ -4,6 +4,7 @@
 #include "common/base/json/json_quote.h"
 #include "common/base/str.h"
 #include "common/language/constrain/constraint.h"
+#include "proto/proto_text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,8 @@ static void add_choices(const Baton__V1__Choices *choices, struct str *text)
     for (size_t i = 0; i < choices->n_texts; i++) {
         if (i)
             str_add(text, ",");
-        json_quote(text, choices->texts[i], strlen(choices->texts[i]));
+        struct text one = proto_text(choices->texts[i]);
+        json_quote(text, one.bytes, one.length);
     }
     str_add(text, "]");
 }

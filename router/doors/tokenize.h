@@ -8,7 +8,7 @@
 
 /* Makes the tokens of a prompt's text. The caller has set the limit of `ids` to one more than the
  * model's context. */
-enum reason prompt_tokens_make(const struct served_model *model, const char *text, bool add_special,
+enum reason prompt_tokens_make(const struct served_model *model, struct text text, bool add_special,
                                struct token_ids *ids, struct error *err) WARN_UNUSED;
 
 /* Returns the most tokens that any text within the router's limits can have, with those that a
@@ -16,7 +16,7 @@ enum reason prompt_tokens_make(const struct served_model *model, const char *tex
 size_t tokenize_most_tokens(const struct served_model *model);
 /* Makes the tokens of a text, which need not fit into the model's context. The caller has set the
  * limit of `ids`. */
-enum reason tokenize_text(const struct served_model *model, const char *text, bool add_special,
+enum reason tokenize_text(const struct served_model *model, struct text text, bool add_special,
                           struct token_ids *ids, struct error *err) WARN_UNUSED;
 /* REASON_ANSWER_TOO_LARGE: over the limit of `text`. */
 enum reason detokenize_ids(const struct served_model *model, const uint32_t *ids, size_t count,

@@ -235,16 +235,9 @@ def temperature_0_and_top_p_1_are_taken(door):
     return "greedy: one text of 3 seeds"
 
 
-@trap("OpenAI's API")
-def a_completion_has_16_tokens_by_default(door):
-    assert good(door.complete(door.prompt, ignore_eos=True))["usage"]["completion_tokens"] == 16
-    return "16"
-
-
-@trap("OpenAI's API", "no chats")
-def a_chat_goes_on_beyond_16_tokens_by_default(door):
+def frames_by_default(door, path, asked):
     connection = door.connect()
-    connection.request("POST", "/v1/chat/completions", json.dumps({"model": door.model, "messages": [{"role": "user", "content": "Speak."}], "stream": True, "ignore_eos": True}), door.headers)
+    connection.request("POST", path, json.dumps({"model": door.model, "stream": True, "ignore_eos": True, **asked}), door.headers)
     answer = connection.getresponse()
     frames = 0
     while frames < 20:
@@ -253,6 +246,16 @@ def a_chat_goes_on_beyond_16_tokens_by_default(door):
         frames += line.startswith(b"data: {")
     connection.close()  # and no worker goes on for it
     return f"{frames} frames, then left"
+
+
+@trap("llama.cpp")
+def a_completion_goes_on_beyond_16_tokens_by_default(door):
+    return frames_by_default(door, "/v1/completions", {"prompt": door.prompt})
+
+
+@trap("OpenAI's API", "no chats")
+def a_chat_goes_on_beyond_16_tokens_by_default(door):
+    return frames_by_default(door, "/v1/chat/completions", {"messages": [{"role": "user", "content": "Speak."}]})
 
 
 @trap("vLLM with prefill apart")

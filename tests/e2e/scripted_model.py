@@ -4,7 +4,7 @@ alone. A script is a list of pieces, and each piece is one token: it is cut wher
     says = write_model(folder, {"hello": ["Hel", "lo", "\\0", b"\\xf0\\x9f", b"\\x99\\x82"]})
 
 The first script is said after any prompt; a script NAME is said after a prompt that ends in its marker, "<|NAME|>" (says.markers["NAME"],
-a special token). In a chat the marker comes from chat_template_kwargs={"script": "<|NAME|>"}, if the template is CHAT_TEMPLATE or ends in
+an added token; not a special one, since a chat takes those that a client writes as text). In a chat the marker comes from chat_template_kwargs={"script": "<|NAME|>"}, if the template is CHAT_TEMPLATE or ends in
 SCRIPT_OF_CHAT. Behind its last piece a script says the end token, "<|end|>" (says.end).
 
 Embeddings are codes of the *following* token, +1 and -1 in WIDTH dimensions, and the lm_head has each token's own code: the right token's
@@ -66,16 +66,19 @@ class Vocabulary:
         return self.new(chr(FIRST_MARK + self.marks) + spelling)
 
     def tokens(self, piece):
-        """The ids of a piece: one, unless style 'pieces' spells bytes that aren't whole characters one by one."""
+        """The ids of a piece: one, unless style 'pieces' spells bytes one by one: those that aren't whole characters, and a NUL, which our
+        JSON takes in no key."""
         if isinstance(piece, str) and piece in self.added:
             return [self.added[piece][0]]
         raw = in_bytes(piece)
         if self.style == "bytes":
             return [self.ids[self.alphabet[raw[0]]] if len(raw) == 1 else self.new("".join(self.alphabet[byte] for byte in raw))]
         try:
-            return [self.marked(raw.decode())]
+            if b"\0" not in raw:
+                return [self.marked(raw.decode())]
         except UnicodeDecodeError:
-            return [self.mark(f"<0x{byte:02X}>") for byte in raw]
+            pass
+        return [self.mark(f"<0x{byte:02X}>") for byte in raw]
 
     def tokenizer(self):
         added = [{"id": id, "content": content, "special": special, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
@@ -154,7 +157,7 @@ def write_model(folder, scripts, style="pieces", added=None, chat_template=CHAT_
                 tokenizer_config=None):
     """Writes the folder of a model that says these scripts ({name: [piece, ...]}, a piece is text or bytes).
 
-    style "pieces": a decoder with byte fallback; pieces may repeat; bytes that aren't whole characters become one token each. Style "bytes":
+    style "pieces": a decoder with byte fallback; pieces may repeat; bytes that aren't whole characters, or hold a NUL, become one token each. Style "bytes":
     byte-level, as Llama 3 and Qwen; each piece is one token, and no piece but single bytes may come twice (a byte may be followed by one
     token only). added: {content: special} of more added tokens; a piece that is the content of one is that token. config_json,
     generation_config, tokenizer_config: members that differ; ... leaves one out.
@@ -169,7 +172,7 @@ def write_model(folder, scripts, style="pieces", added=None, chat_template=CHAT_
     first = next(iter(ids.values()))
     chain = Chain(first[0] if first else end, end)
     for name, said in ids.items():
-        chain.say([vocabulary.add(markers[name], True)], said)
+        chain.say([vocabulary.add(markers[name], False)], said)
     chain.follow(end, end)
     write_weights(folder / "model.safetensors", len(vocabulary.ids), chain)
     about = {"eos_token": "<|end|>", "chat_template": chat_template, "add_bos_token": False, "tokenizer_class": "PreTrainedTokenizerFast"}
@@ -183,10 +186,10 @@ def write_model(folder, scripts, style="pieces", added=None, chat_template=CHAT_
                                  markers=markers, end=end, end_text="<|end|>", vocabulary=vocabulary.ids)
 
 
-def distinct_pieces(text, draw=None, longest=6):
-    """Cuts text (bytes) into pieces for style "bytes": no piece of two bytes or more comes twice, and no piece is a single byte. `draw`
-    (random.Random) chooses the lengths; without it pieces are as short as they can be."""
-    pieces, seen, at = [], set(), 0
+def distinct_pieces(text, draw=None, longest=6, seen=None):
+    """Cuts text (bytes) into pieces for style "bytes": no piece comes twice, and none is a single byte, unless the text is one. `draw`
+    (random.Random) chooses the lengths; without it pieces are as short as they can be. `seen`: a set that several scripts share."""
+    pieces, seen, at = [], set() if seen is None else seen, 0
     while at < len(text):
         length = draw.randint(2, longest) if draw else 2
         while text[at:at + length] in seen and at + length < len(text):

@@ -65,7 +65,7 @@ CASES = [
     ("text that is not UTF-8", GENERATE, field(3, 2, b"a\xff\xfe"), INVALID, "malformed", "text is not valid UTF-8"),
     ("text with a surrogate", GENERATE, field(3, 2, b"\xed\xa0\x80"), INVALID, "malformed", "text is not valid UTF-8"),
     ("text with an overlong slash", GENERATE, field(3, 2, b"\xc0\xaf"), INVALID, "malformed", "text is not valid UTF-8"),
-    ("text with a NUL", GENERATE, field(3, 2, b"a\0b"), INVALID, "malformed", "text holds a NUL byte"),
+    ("a name with a NUL", GENERATE, field(2, 2, b"a\0b"), INVALID, "malformed", "model holds a NUL byte"),
     ("a stop that is not UTF-8", GENERATE, TEXT + field(6, 2, field(1, 2, b"\xff")), INVALID, "malformed", "strings is not valid UTF-8"),
     ("ids that end in the middle", GENERATE, field(4, 2, field(1, 2, b"\x80")), INVALID, "malformed", "malformed"),
     ("zeros", GENERATE, b"\0" * 1000, INVALID, "malformed", "malformed GenerateRequest"),

@@ -28,7 +28,7 @@ static void check_message(struct openai_request *request, const struct openai_pr
         openai_request_param(request->kind, reason, err.text, param);
         return;
     }
-    openai_request_fill(request, &model, 10, &params);
+    openai_request_fill(&model, 10, &params);
     FUZZ_CHECK(sampling_validate(&params.sampling, &err) == STATUS_OK);
 }
 
@@ -84,7 +84,7 @@ static void check_request(enum openai_kind kind, struct fuzz_bytes body)
     for (size_t i = 0; kind == OPENAI_COMPLETION && i < request.prompt_count; i++)
         check_message(&request, &request.prompts[i]);
     if (kind == OPENAI_CHAT) {
-        check_message(&request, &(struct openai_prompt){.text = "rendered"});
+        check_message(&request, &(struct openai_prompt){.text = text_from("rendered")});
         check_record(&request);
         check_calls(&request);
     }

@@ -10,8 +10,8 @@
 #define MAX_STOPS 20 /* more than are taken */
 
 struct stops {
-    const char *texts[MAX_STOPS];
-    size_t lengths[MAX_STOPS], count;
+    struct text texts[MAX_STOPS];
+    size_t count;
 };
 
 struct found {
@@ -24,9 +24,9 @@ static struct found plain_search(const struct stops *stops, const char *text, si
     for (size_t end = 1; end <= length; end++) {
         struct found best = {STOP_MATCHER_NONE, 0};
         for (size_t i = 0; i < stops->count; i++) {
-            size_t bytes = stops->lengths[i];
-            bool here = bytes <= end && !memcmp(text + end - bytes, stops->texts[i], bytes);
-            if (here && (best.index < 0 || bytes > stops->lengths[best.index]))
+            size_t bytes = stops->texts[i].length;
+            bool here = bytes <= end && !memcmp(text + end - bytes, stops->texts[i].bytes, bytes);
+            if (here && (best.index < 0 || bytes > stops->texts[best.index].length))
                 best = (struct found){(int)i, end - bytes};
         }
         if (best.index >= 0)
@@ -42,8 +42,7 @@ static void check_pieces(const struct stops *stops, struct fuzz_bytes text, size
     struct error err;
     struct stop_matcher *matcher;
     struct str out;
-    FUZZ_CHECK(stop_matcher_create(stops->texts, stops->lengths, stops->count, &matcher, &err) ==
-               STATUS_OK);
+    FUZZ_CHECK(stop_matcher_create(stops->texts, stops->count, &matcher, &err) == STATUS_OK);
     str_init(&out, text.size + 1);
     int found = STOP_MATCHER_NONE;
     for (size_t at = 0, i = 0; at < text.size; i++) {
@@ -58,10 +57,8 @@ static void check_pieces(const struct stops *stops, struct fuzz_bytes text, size
     stop_matcher_flush(matcher, &out);
     FUZZ_CHECK((found < 0) == (expected.index < 0));
     if (found >= 0) { /* the same string may be there twice */
-        size_t length;
-        const char *stop = stop_matcher_text(matcher, found, &length);
-        FUZZ_CHECK(length == stops->lengths[expected.index]);
-        FUZZ_CHECK(!memcmp(stop, stops->texts[expected.index], length));
+        struct text stop = stop_matcher_text(matcher, found), want = stops->texts[expected.index];
+        FUZZ_CHECK(stop.length == want.length && !memcmp(stop.bytes, want.bytes, want.length));
     }
     FUZZ_CHECK(!out.truncated && out.length == expected.start);
     FUZZ_CHECK(!memcmp(out.data, text.data, expected.start));
@@ -73,8 +70,9 @@ static bool acceptable(const struct stops *stops)
 {
     bool good = stops->count <= STOP_MATCHER_LIMIT_COUNT;
     for (size_t i = 0; i < stops->count; i++)
-        good = good && stops->lengths[i] > 0 && stops->lengths[i] <= STOP_MATCHER_LIMIT_BYTES &&
-               utf8_valid(stops->texts[i], stops->lengths[i], NULL);
+        good = good && stops->texts[i].length > 0 &&
+               stops->texts[i].length <= STOP_MATCHER_LIMIT_BYTES &&
+               utf8_valid(stops->texts[i].bytes, stops->texts[i].length, NULL);
     return good;
 }
 
@@ -84,15 +82,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct stops stops = {.count = fuzz_take_below(&input, MAX_STOPS + 1)};
     for (size_t i = 0; i < stops.count; i++) {
         struct fuzz_bytes stop = fuzz_take_piece(&input);
-        stops.texts[i] = (const char *)stop.data;
-        stops.lengths[i] = stop.size;
+        stops.texts[i] = (struct text){(const char *)stop.data, stop.size};
     }
     struct fuzz_bytes cuts = fuzz_take_piece(&input), text = fuzz_take_rest(&input);
     if (!acceptable(&stops)) {
         struct stop_matcher *matcher;
         struct error err;
-        FUZZ_CHECK(stop_matcher_create(stops.texts, stops.lengths, stops.count, &matcher, &err) !=
-                   STATUS_OK);
+        FUZZ_CHECK(stop_matcher_create(stops.texts, stops.count, &matcher, &err) != STATUS_OK);
         fuzz_check_sentence(err.text);
         return 0;
     }

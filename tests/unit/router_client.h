@@ -4,6 +4,7 @@
 #define BATON_TESTS_ROUTER_CLIENT_H
 
 #include "proto/baton.pb-c.h"
+#include "proto/proto_text.h"
 #include "router_fake.h"
 
 #define CLIENT_IDS 4096
@@ -91,7 +92,7 @@ static inline void client_send(struct rpc_call *call, const struct ask *ask)
     request.model = (char *)(ask->model ? ask->model : "");
     if (ask->text) {
         request.input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
-        request.text = (char *)ask->text;
+        request.text = proto_bytes(text_from(ask->text));
     } else {
         request.input_case = BATON__V1__GENERATE_REQUEST__INPUT_TOKEN_IDS;
         request.token_ids = &prompt;
@@ -115,7 +116,7 @@ static inline void client_send(struct rpc_call *call, const struct ask *ask)
     output.echo_presence_case = ask->echo ? 7 : 0;
     output.echo = ask->echo;
     request.output = &output;
-    char *stops[] = {(char *)ask->stop};
+    ProtobufCBinaryData stops[] = {proto_bytes(text_from(ask->stop ? ask->stop : ""))};
     stop.n_strings = ask->stop ? 1 : 0;
     stop.strings = stops;
     request.stop = &stop;
@@ -144,6 +145,13 @@ static inline void client_check_logprobs(const Baton__V1__Logprobs *logprobs, ui
     assert_true(logprobs->top[0] == 0 && logprobs->top[1] == logprobs->drawn);
 }
 
+static inline void client_add_text(struct client *client, ProtobufCBinaryData field)
+{
+    struct text text = proto_text(field);
+    assert_true(strlen(client->text) + text.length < sizeof client->text);
+    strncat(client->text, text.bytes, text.length);
+}
+
 /* Checks the prompt and its logprobs in order; nothing of the answer may come before them. */
 static inline void client_take_prompt(struct client *client,
                                       const Baton__V1__GenerateResponse *response)
@@ -152,7 +160,8 @@ static inline void client_take_prompt(struct client *client,
     if (response->event_case == BATON__V1__GENERATE_RESPONSE__EVENT_PROMPT) {
         assert_int_equal(client->scores, 0);
         client->prompts++;
-        snprintf(client->text, sizeof client->text, "%s", response->prompt->text);
+        client->text[0] = 0;
+        client_add_text(client, response->prompt->text);
         return;
     }
     assert_int_equal(response->prompt_logprobs->first_index, client->scores + 1);
@@ -182,7 +191,7 @@ static inline void client_take_delta(struct client *client, const Baton__V1__Del
     client->hash_count += (uint32_t)delta->n_logits_hashes;
     for (size_t i = 0; i < delta->n_logprobs; i++)
         client_check_logprobs(delta->logprobs[i], ++client->logprobs_count);
-    strncat(client->text, delta->text, sizeof client->text - strlen(client->text) - 1);
+    client_add_text(client, delta->text);
     client->deltas++;
 }
 
@@ -196,7 +205,8 @@ static inline void client_take_finished(struct client *client, const Baton__V1__
     client->finished++;
     client->reason = finished->reason;
     if (finished->matched_case == BATON__V1__FINISHED__MATCHED_STOP_STRING)
-        snprintf(client->stop_string, sizeof client->stop_string, "%s", finished->stop_string);
+        snprintf(client->stop_string, sizeof client->stop_string, "%.*s",
+                 (int)finished->stop_string.len, (const char *)finished->stop_string.data);
 }
 
 static inline void client_take_timing(struct client *client, const Baton__V1__Timing *timing)

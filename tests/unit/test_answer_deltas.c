@@ -2,6 +2,9 @@
  * tokenizer that ships with the model. */
 #include "router/dispatch/answer_deltas.h"
 
+#include "common/base/rng.h"
+#include "common/base/utf8.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -39,7 +42,7 @@ struct answer {
     size_t longest; /* bytes of the longest piece of text */
 };
 
-static void answer_init(struct answer *answer, const char *const *stops, size_t stop_count)
+static void answer_init(struct answer *answer, const struct text *stops, size_t stop_count)
 {
     struct answer_deltas_config config = {.tokenizer = tokenizer,
                                           .skip_special_tokens = true,
@@ -66,9 +69,9 @@ static void answer_take(struct answer *answer)
         return;
     assert_int_equal(delta.first_index, answer->ids);
     answer->ids += (uint32_t)delta.id_count;
-    str_add(&answer->text, delta.text);
-    if (strlen(delta.text) > answer->longest)
-        answer->longest = strlen(delta.text);
+    str_append(&answer->text, delta.text.bytes, delta.text.length);
+    if (delta.text.length > answer->longest)
+        answer->longest = delta.text.length;
 }
 
 static void encode(const char *text, struct token_ids *ids)
@@ -139,7 +142,7 @@ static void test_half_a_character_waits(void **state)
 static void test_a_stop_string_ends_the_answer(void **state)
 {
     (void)state;
-    static const char *const stops[] = {"never", "Juliet"};
+    static const struct text stops[] = {{"never", 5}, {"Juliet", 6}};
     for (size_t every = 1; every < 4; every++) {
         struct answer answer;
         answer_init(&answer, stops, 2);
@@ -148,10 +151,10 @@ static void test_a_stop_string_ends_the_answer(void **state)
         answer_take(&answer);
         assert_string_equal(answer.text.data, "Romeo and ");
         assert_int_equal(answer.ids, fed); /* with the token that completed it */
-        size_t length;
-        const char *stop = answer_deltas_stop(&answer.out, &length);
-        assert_int_equal(length, strlen("Juliet"));
-        assert_memory_equal(stop, "Juliet", length);
+        struct text stop = {NULL, 0};
+        assert_true(answer_deltas_stop(&answer.out, &stop));
+        assert_int_equal(stop.length, strlen("Juliet"));
+        assert_memory_equal(stop.bytes, "Juliet", stop.length);
         answer_deinit(&answer);
     }
 }
@@ -159,13 +162,13 @@ static void test_a_stop_string_ends_the_answer(void **state)
 static void test_what_may_become_a_stop_is_held_back(void **state)
 {
     (void)state;
-    static const char *const stops[] = {"dead\n"};
+    static const struct text stops[] = {{"dead\n", 5}};
     struct answer answer;
     answer_init(&answer, stops, 1);
     feed(&answer, "all are dead", 1);
     assert_string_equal(answer.text.data, "all are ");
-    size_t length;
-    assert_null(answer_deltas_stop(&answer.out, &length));
+    struct text stop;
+    assert_false(answer_deltas_stop(&answer.out, &stop));
     assert_int_equal(answer_deltas_end(&answer.out, FINISH_EOS), FINISH_EOS);
     answer_take(&answer);
     assert_string_equal(answer.text.data, "all are dead"); /* it was not one */
@@ -175,7 +178,7 @@ static void test_what_may_become_a_stop_is_held_back(void **state)
 static void test_a_stop_may_come_with_the_flush(void **state)
 {
     (void)state;
-    static const char *const stops[] = {"\xef\xbf\xbd"};
+    static const struct text stops[] = {{"\xef\xbf\xbd", 3}};
     struct token_ids ids;
     encode("\xe2\x82\xac", &ids);
     struct answer answer;
@@ -228,7 +231,7 @@ static void test_ids_alone_without_a_tokenizer(void **state)
     assert_int_equal(delta.hash_count, 40);
     assert_int_equal(delta.ids[39], 139);
     assert_int_equal(delta.hashes[39], 1039);
-    assert_string_equal(delta.text, "");
+    assert_int_equal(delta.text.length, 0);
     assert_false(answer_deltas_take(&out, &delta));
     answer_deltas_token(&out, &(struct stream_token){7, 8, NULL}, FINISH_MAX_TOKENS);
     assert_int_equal(answer_deltas_end(&out, FINISH_MAX_TOKENS), FINISH_MAX_TOKENS);
@@ -278,12 +281,92 @@ static void test_text_that_is_not_taken_is_bounded(void **state)
         answer_deltas_end(&out, FINISH_MAX_TOKENS);
         answer_deltas_take(&out, &delta);
         assert_int_equal(answer_deltas_overflowed(&out), limit < strlen("Exeunt"));
-        assert_true(strlen(delta.text) <= limit);
+        assert_true(delta.text.length <= limit);
         answer_deltas_take(&out, &delta);
         assert_int_equal(answer_deltas_overflowed(&out), limit < strlen("Exeunt")); /* for ever */
         answer_deltas_deinit(&out);
         token_ids_deinit(&ids);
     }
+}
+
+#define ANSWERS     300
+#define MOST_TOKENS 60
+#define BYTES_BELOW 260 /* the tokens of single bytes have ids below */
+
+/* Draws ids: bytes of all kinds, among them NUL and parts of characters, or any tokens. */
+static size_t draw_ids(struct rng *rng, uint32_t ids[MOST_TOKENS])
+{
+    size_t count = 1 + rng_below(rng, MOST_TOKENS);
+    uint32_t below = rng_below(rng, 2) ? BYTES_BELOW : tokenizer_vocab_size(tokenizer);
+    uint32_t nul = 0;
+    assert_true(tokenizer_id_of(tokenizer, "\xc4\x80", &nul)); /* U+0100 spells the byte 0 */
+    for (size_t i = 0; i < count; i++)
+        ids[i] = rng_below(rng, 8) ? (uint32_t)rng_below(rng, below) : nul;
+    return count;
+}
+
+/* Chooses a stop string within the text, of whole characters. Returns where it is first; SIZE_MAX:
+ * the text has no characters. */
+static size_t draw_stop(struct rng *rng, const struct str *text, struct text *stop)
+{
+    size_t at = 0, from = text->length ? rng_below(rng, text->length) : 0, count = 0;
+    while (at < from)
+        at += utf8_next(text->data + at, text->length - at).length;
+    for (size_t characters = 1 + rng_below(rng, 4); characters && at + count < text->length;
+         characters--)
+        count += utf8_next(text->data + at + count, text->length - at - count).length;
+    *stop = (struct text){text->data + at, count};
+    if (!count)
+        return SIZE_MAX;
+    const char *first = memmem(text->data, text->length, stop->bytes, count);
+    return (size_t)(first - text->data);
+}
+
+/* Feeds ids, taking deltas now and then, up to the end that a stop string makes. */
+static void feed_ids(struct rng *rng, struct answer *answer, const uint32_t *ids, size_t count)
+{
+    bool ended = false;
+    for (size_t i = 0; i < count && !ended; i++) {
+        ended =
+            answer_deltas_token(&answer->out, &(struct stream_token){ids[i], 0, NULL}, FINISH_NONE);
+        if (rng_below(rng, 3) == 0)
+            answer_take(answer);
+    }
+    answer_deltas_end(&answer->out, FINISH_MAX_TOKENS);
+    answer_take(answer);
+}
+
+/* Deltas together are the text that all ids have at once, whatever its bytes; or, with a stop
+ * string, the part before it. */
+static void test_any_bytes_come_whole(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(29);
+    size_t with_nul = 0, stopped_at_nul = 0;
+    for (size_t n = 0; n < ANSWERS; n++) {
+        uint32_t ids[MOST_TOKENS];
+        size_t count = draw_ids(&rng, ids);
+        struct str whole;
+        str_init(&whole, 1 << 16);
+        assert_int_equal(detokenizer_decode(tokenizer, ids, count, true, &whole, NULL), STATUS_OK);
+        struct text stop = {"", 0};
+        size_t end = n % 2 ? draw_stop(&rng, &whole, &stop) : SIZE_MAX;
+        struct answer answer;
+        answer_init(&answer, &stop, end != SIZE_MAX);
+        feed_ids(&rng, &answer, ids, count);
+        size_t length = end != SIZE_MAX ? end : whole.length;
+        assert_int_equal(answer.text.length, length);
+        assert_memory_equal(answer.text.data, whole.data, length);
+        with_nul += memchr(whole.data, 0, length) != NULL;
+        stopped_at_nul += stop.length && memchr(stop.bytes, 0, stop.length);
+        struct text matched = {"", 0};
+        assert_int_equal(answer_deltas_stop(&answer.out, &matched), end != SIZE_MAX);
+        assert_int_equal(matched.length, stop.length);
+        assert_memory_equal(matched.bytes, stop.bytes, stop.length);
+        answer_deinit(&answer);
+        str_deinit(&whole);
+    }
+    assert_true(with_nul > ANSWERS / 4 && stopped_at_nul > ANSWERS / 20);
 }
 
 static void test_nothing_is_sent_where_nothing_was_asked_for(void **state)
@@ -314,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_ids_alone_without_a_tokenizer),
         cmocka_unit_test(test_logprobs_where_they_are_returned),
         cmocka_unit_test(test_text_that_is_not_taken_is_bounded),
+        cmocka_unit_test(test_any_bytes_come_whole),
         cmocka_unit_test(test_nothing_is_sent_where_nothing_was_asked_for),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);

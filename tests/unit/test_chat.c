@@ -187,11 +187,13 @@ static void test_the_request(void **state)
     line(f, "/temperature 0.25");
     line(f, "/stop two words");
     Baton__V1__GenerateRequest *request = chat_request(&f->chat, NULL, 0, &arena);
-    assert_string_equal(request->text, "x\n");
+    assert_int_equal(request->text.len, 2);
+    assert_memory_equal(request->text.data, "x\n", 2);
     assert_true(request->sampling->temperature == 0.25f);
     assert_int_equal(request->sampling->top_p_presence_case, 0);
     assert_int_equal(request->stop->n_strings, 1);
-    assert_string_equal(request->stop->strings[0], "two words");
+    assert_int_equal(request->stop->strings[0].len, 9);
+    assert_memory_equal(request->stop->strings[0].data, "two words", 9);
     for (int i = 1; i < CHAT_MAX_STOPS; i++)
         assert_int_equal(chat_add_stop(&f->chat, "y", &err), STATUS_OK);
     assert_int_equal(chat_add_stop(&f->chat, "y", &err), STATUS_LIMIT);

@@ -1,6 +1,7 @@
 /* generate: from flags to the server's request, and from the server's messages to the output. */
 #include "common/base/str.h"
 #include "common/cli/generate.h"
+#include "proto/proto_text.h"
 #include "proto/proto_unpack.h"
 
 #include <poll.h>
@@ -42,7 +43,8 @@ static struct built build(const char *prompt, const char *const *arguments)
     assert_string_equal(mistakes.data, "");
     assert_int_equal(loaded, STATUS_OK);
     str_deinit(&mistakes);
-    built.status = generate_request_build(&built.settings, &built.result, prompt, &built.arena,
+    struct text text = prompt ? text_from(prompt) : (struct text){NULL, 0};
+    built.status = generate_request_build(&built.settings, &built.result, text, &built.arena,
                                           &built.request, &built.err);
     return built;
 }
@@ -55,7 +57,8 @@ static void test_what_is_left_out_stays_out(void **state)
     assert_int_equal(got.status, STATUS_OK);
     const Baton__V1__Sampling *s = got.request->sampling;
     assert_int_equal(got.request->input_case, BATON__V1__GENERATE_REQUEST__INPUT_TEXT);
-    assert_string_equal(got.request->text, "Once");
+    assert_int_equal(got.request->text.len, 4);
+    assert_memory_equal(got.request->text.data, "Once", 4);
     assert_int_equal(got.request->priority, BATON__V1__PRIORITY__PRIORITY_NORMAL);
     assert_int_equal(s->temperature_presence_case + s->top_k_presence_case +
                          s->top_p_presence_case + s->min_p_presence_case + s->seed_presence_case +
@@ -85,7 +88,8 @@ static void test_every_flag_reaches_the_request(void **state)
     assert_true(s->top_k == 5 && s->top_p == 0.5f && s->min_p == 0.25f && s->seed == UINT64_MAX);
     assert_true(s->max_tokens == 7 && s->min_tokens == 2 && s->ignore_eos);
     assert_int_equal(got.request->stop->n_strings, 2);
-    assert_string_equal(got.request->stop->strings[1], "b");
+    assert_int_equal(got.request->stop->strings[1].len, 1);
+    assert_memory_equal(got.request->stop->strings[1].data, "b", 1);
     assert_int_equal(got.request->stop->n_token_ids, 2);
     assert_int_equal(got.request->stop->token_ids[1], 8);
     assert_true(got.request->output->return_logits_hash);
@@ -142,12 +146,12 @@ static void send_event(struct rpc_call *call, const Baton__V1__GenerateResponse 
     assert_true(sent == STATUS_OK || sent == STATUS_CANCELLED); /* the client may be faster */
 }
 
-static void send_delta(struct rpc_call *call, uint32_t first, const char *text, uint32_t id)
+static void send_delta(struct rpc_call *call, uint32_t first, struct text text, uint32_t id)
 {
     Baton__V1__Delta delta = BATON__V1__DELTA__INIT;
     uint64_t hash = 0xab00 + id;
     delta.first_index = first;
-    delta.text = (char *)text;
+    delta.text = proto_bytes(text);
     delta.n_token_ids = delta.n_logits_hashes = 1;
     delta.token_ids = &id;
     delta.logits_hashes = &hash;
@@ -155,6 +159,11 @@ static void send_delta(struct rpc_call *call, uint32_t first, const char *text, 
     response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_DELTA;
     response.delta = &delta;
     send_event(call, &response);
+}
+
+static bool says(struct text text, const char *word)
+{
+    return text.length == strlen(word) && !memcmp(text.bytes, word, text.length);
 }
 
 #define FLOOD 9000
@@ -166,19 +175,19 @@ static void on_message(struct rpc_call *call, struct rpc_bytes bytes)
 {
     Baton__V1__GenerateRequest *request =
         baton__v1__generate_request__unpack(NULL, bytes.size, bytes.data);
-    const char *prompt = request->text;
-    if (!strcmp(prompt, "fail")) {
+    struct text prompt = proto_text(request->text);
+    if (says(prompt, "fail")) {
         rpc_call_finish(call, RPC_UNAVAILABLE, "no_workers", "no decode worker is there");
-    } else if (!strcmp(prompt, "flood")) {
+    } else if (says(prompt, "flood")) {
         for (uint32_t i = 0; i < FLOOD; i++)
-            send_delta(call, i, "x", 5);
-    } else if (!strcmp(prompt, "ok") || !strcmp(prompt, "gap")) {
-        send_delta(call, 0, "Hi \"", 5);
-        send_delta(call, *prompt == 'g' ? 2 : 1, "\n", 6);
+            send_delta(call, i, text_from("x"), 5);
+    } else if (says(prompt, "ok") || says(prompt, "gap")) {
+        send_delta(call, 0, (struct text){"H\0i \"", 5}, 5);
+        send_delta(call, *prompt.bytes == 'g' ? 2 : 1, text_from("\n"), 6);
         Baton__V1__Finished finished = BATON__V1__FINISHED__INIT;
         finished.reason = BATON__V1__FINISH_REASON__FINISH_REASON_STOP_STRING;
         finished.matched_case = BATON__V1__FINISHED__MATCHED_STOP_STRING;
-        finished.stop_string = (char *)"END";
+        finished.stop_string = proto_bytes((struct text){"EN\0D", 4});
         Baton__V1__GenerateResponse response = BATON__V1__GENERATE_RESPONSE__INIT;
         response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_FINISHED;
         response.finished = &finished;
@@ -320,10 +329,10 @@ static void test_a_whole_answer(void **state)
     str_init(&out, 8192);
     generate_answer_json(&outcome.answer, &out);
     static const char *const parts[] = {
-        "\"text\": \"Hi \\\"\\n\"",
+        "\"text\": \"H\\u0000i \\\"\\n\"",
         "\"token_ids\": [5, 6]",
         "\"finish_reason\": \"stop_string\"",
-        "\"matched\": \"END\"",
+        "\"matched\": \"EN\\u0000D\"",
         "\"logits_hashes\": [\"000000000000ab05\", \"000000000000ab06\"]",
         "\"ttft_ms\": 1.500",
         "\"tpot_ms\": 0.250",

@@ -3,6 +3,7 @@
 #include "router_world.h"
 
 #include "common/base/log.h"
+#include "proto/proto_text.h"
 
 static struct world world;
 
@@ -65,12 +66,13 @@ static void test_text_to_ids_and_back(void **state)
     struct client client;
     Baton__V1__TokenizeRequest ask = BATON__V1__TOKENIZE_REQUEST__INIT;
     ask.model = "tiny-shakespeare";
-    ask.text = "What's in a n\xc3\xa4me?";
+    const struct text asked = {"What's in \0 a n\xc3\xa4me?", 20};
+    ask.text = proto_bytes(asked);
     struct client_event *event = call_message(&client, "/baton.v1.Baton/Tokenize", &ask.base);
     assert_int_equal(client.code, RPC_OK);
     Baton__V1__TokenizeResponse *ids =
         baton__v1__tokenize_response__unpack(NULL, event->size, event->bytes);
-    assert_true(ids && ids->n_ids > 3 && ids->n_ids < strlen(ask.text));
+    assert_true(ids && ids->n_ids > 3 && ids->n_ids < asked.length);
     client_stop(&client);
     free(event);
 
@@ -85,7 +87,8 @@ static void test_text_to_ids_and_back(void **state)
     Baton__V1__DetokenizeResponse *text =
         baton__v1__detokenize_response__unpack(NULL, event->size, event->bytes);
     assert_non_null(text);
-    assert_string_equal(text->text, ask.text);
+    assert_int_equal(text->text.len, asked.length);
+    assert_memory_equal(text->text.data, asked.bytes, asked.length);
     client_stop(&client);
     free(event);
     baton__v1__tokenize_response__free_unpacked(ids, NULL);
@@ -174,7 +177,7 @@ static void test_large_messages_are_read_beside_the_rpc_threads(void **state)
     struct client client;
     char *text = large_text(300u << 10);
     Baton__V1__TokenizeRequest ask = BATON__V1__TOKENIZE_REQUEST__INIT;
-    ask.text = text;
+    ask.text = proto_bytes(text_from(text));
     size_t size = baton__v1__tokenize_request__get_packed_size(&ask);
     uint8_t *packed = malloc(size);
     assert_non_null(packed);

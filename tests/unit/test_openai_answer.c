@@ -182,11 +182,12 @@ static void test_logprobs_in_both_shapes(void **state)
 {
     (void)state;
     const struct openai_token top[] = {
-        {.bytes = "\xc3\xa9", .length = 2, .logprob = -0.5f, .has_logprob = true},
-        {.bytes = "\xc3", .length = 1, .logprob = -9999.0f, .has_logprob = true},
-        {.bytes = "\xc3", .length = 1, .logprob = -9999.0f, .has_logprob = true}};
-    const struct openai_token tokens[] = {{.bytes = "\xc3\xa9", .length = 2},
-                                          {.bytes = "b",
+        {.id = 5, .bytes = "\xc3\xa9", .length = 2, .logprob = -0.5f, .has_logprob = true},
+        {.id = 6, .bytes = "\xc3", .length = 1, .logprob = -9999.0f, .has_logprob = true},
+        {.id = 7, .bytes = "\xe2", .length = 1, .logprob = -9999.0f, .has_logprob = true}};
+    const struct openai_token tokens[] = {{.id = 5, .bytes = "\xc3\xa9", .length = 2},
+                                          {.id = 8,
+                                           .bytes = "b",
                                            .length = 1,
                                            .logprob = -0.25f,
                                            .has_logprob = true,
@@ -197,7 +198,7 @@ static void test_logprobs_in_both_shapes(void **state)
     assert_string_equal(out.data,
                         "{\"tokens\":[\"\xc3\xa9\",\"b\"],\"token_logprobs\":[null,-0.25],"
                         "\"top_logprobs\":[null,{\"\xc3\xa9\":-0.5,\"\xef\xbf\xbd\":-9999,"
-                        "\"b\":-0.25}],\"text_offset\":[10,11]}");
+                        "\"token_id:7\":-9999,\"b\":-0.25}],\"text_offset\":[10,11]}");
     assert_int_equal(offset, 12);
     struct openai_token likely = top[0], alone = tokens[1];
     likely.top = top; /* which it is one of */
@@ -209,6 +210,10 @@ static void test_logprobs_in_both_shapes(void **state)
     str_clear(&out);
     openai_logprobs_completion(&out, &alone, 1, &offset);
     assert_non_null(strstr(out.data, "\"top_logprobs\":[{\"b\":-0.25}]"));
+    likely.id = 9; /* another token of the same text, drawn */
+    str_clear(&out);
+    openai_logprobs_completion(&out, &likely, 1, &offset);
+    assert_non_null(strstr(out.data, "\"top_logprobs\":[{\"\xc3\xa9\":-0.5,\"token_id:9\":-0.5}]"));
     str_clear(&out);
     openai_logprobs_chat(&out, tokens + 1, 1);
     assert_string_equal(
@@ -216,7 +221,7 @@ static void test_logprobs_in_both_shapes(void **state)
         "{\"content\":[{\"token\":\"b\",\"logprob\":-0.25,\"bytes\":[98],\"top_logprobs\":["
         "{\"token\":\"\xc3\xa9\",\"logprob\":-0.5,\"bytes\":[195,169]},"
         "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999,\"bytes\":[195]},"
-        "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999,\"bytes\":[195]}]}],"
+        "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999,\"bytes\":[226]}]}],"
         "\"refusal\":null}");
 }
 

@@ -1,6 +1,8 @@
 /* openai_request: clients' bodies and the messages that they become; the traps of other servers,
  * one a row. */
+#include "common/base/json/json_quote.h"
 #include "common/language/chat/chat_request.h"
+#include "proto/proto_text.h"
 #include "router/doors/openai/openai_chat.h"
 
 #include <inttypes.h>
@@ -45,14 +47,25 @@ static void add_sampling(struct str *out, const Baton__V1__Sampling *s)
 
 static void add_prompt(struct str *out, const struct openai_prompt *prompt)
 {
-    if (prompt->text) {
-        str_addf(out, " \"%s\"", prompt->text);
+    if (prompt->text.bytes) {
+        str_add(out, " ");
+        json_quote(out, prompt->text.bytes, prompt->text.length);
         return;
     }
     str_add(out, " [");
     for (size_t i = 0; i < prompt->id_count; i++)
         str_addf(out, "%s%u", i ? "," : "", prompt->ids[i]);
     str_add(out, "]");
+}
+
+static void add_text(struct str *out, const char *before, ProtobufCBinaryData field)
+{
+    struct str quoted;
+    str_init(&quoted, 4096);
+    json_quote(&quoted, proto_text(field).bytes, field.len);
+    str_add(out, before);
+    str_append(out, quoted.data + 1, quoted.length - 2);
+    str_deinit(&quoted);
 }
 
 static void add_constraint(struct str *out, const struct openai_request *r)
@@ -70,7 +83,7 @@ static void add_constraint(struct str *out, const struct openai_request *r)
     if (c->kind_case != BATON__V1__CONSTRAINT__KIND_CHOICE)
         return;
     for (size_t i = 0; i < c->choice->n_texts; i++)
-        str_addf(out, "%s%s", i ? "|" : " choice ", c->choice->texts[i]);
+        add_text(out, i ? "|" : " choice ", c->choice->texts[i]);
 }
 
 /* Describes the fields that differ from their defaults. */
@@ -81,10 +94,11 @@ static void describe(struct str *out, const struct openai_request *r)
     for (size_t i = 0; r->kind == OPENAI_COMPLETION && i < r->prompt_count; i++)
         add_prompt(out, &r->prompts[i]);
     if (r->kind == OPENAI_CHAT)
-        str_addf(out, " messages=%zu", json_count(r->messages));
+        str_addf(out, " messages=%zu%s", json_count(r->messages),
+                 r->other_roles ? " other_roles" : "");
     add_sampling(out, &r->sampling);
     for (size_t i = 0; i < r->stop.n_strings; i++)
-        str_addf(out, " stop=%s", r->stop.strings[i]);
+        add_text(out, " stop=", r->stop.strings[i]);
     for (size_t i = 0; i < r->stop.n_token_ids; i++)
         str_addf(out, " stop_id=%u", r->stop.token_ids[i]);
     if (r->choices > 1)
@@ -144,6 +158,11 @@ static const struct {
     {0, "{\"prompt\":[[1,2],[3]]}", "model= [1,2] [3]", 0, NULL},
     {0, "{\"prompt\":[\"a\",[3]]}", "model= \"a\" [3]", 0, NULL},
     {0, "{\"prompt\":\"\"}", "model= \"\"", 0, NULL},
+    {0, "{\"prompt\":\"a\\u0000b\",\"stop\":[\"c\\u0000\"]}", "model= \"a\\u0000b\" stop=c\\u0000",
+     0, NULL},
+    {0, C "\"guided_choice\":[\"a\\u0000\"]}", TXT " guided_choice: choice a\\u0000", 0, NULL},
+    {1, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]}", "model= messages=1", 0,
+     NULL},
     {0, C "\"max_tokens\":5}", TXT " max_tokens=5", 0, NULL},
     {0, C "\"return_token_ids\":true}", TXT " ids=1", 0, NULL},
     {1, H "\"return_token_ids\":true}", MSG " ids=1", 0, NULL},
@@ -194,6 +213,10 @@ static const struct {
     {1, H "\"modalities\":[\"text\"],\"audio\":null}", MSG, 0, NULL},
     {1, H "\"continue_final_message\":true}", MSG " bare", 0, NULL},
     {1,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"critic\",\"content\":\"b\"}]"
+     "}",
+     "model= messages=2 other_roles", 0, NULL},
+    {1,
      "{\"messages\":[{\"role\":\"user\",\"name\":null,\"content\":[{\"type\":\"text\",\"text\":"
      "\"a\"}]}]}",
      "model= messages=1", 0, NULL},
@@ -234,7 +257,6 @@ static const struct {
     {0, "{\"prompt\":{}}", NULL, REASON_MALFORMED, "prompt"},
     {0, "{\"prompt\":[1,\"a\"]}", NULL, REASON_INVALID_TOKEN_ID, "prompt"},
     {0, "{\"prompt\":[[1],[-2]]}", NULL, REASON_INVALID_TOKEN_ID, "prompt[1]"},
-    {0, "{\"prompt\":\"a\\u0000b\"}", NULL, REASON_MALFORMED, "prompt"},
     {0, C "\"n\":0}", NULL, REASON_INVALID_SAMPLING, "n"},
     {0, C "\"n\":129}", NULL, REASON_INVALID_SAMPLING, "n"},
     {0, C "\"n\":-1}", NULL, REASON_INVALID_SAMPLING, "n"},
@@ -274,17 +296,19 @@ static const struct {
     {0, C "\"guided_regex\":\"a\",\"structured_outputs\":{\"regex\":\"a\"}}", NULL,
      REASON_MALFORMED, "structured_outputs.regex"},
     {0, C "\"guided_choice\":[\"a\",1]}", NULL, REASON_MALFORMED, "guided_choice"},
-    {0, C "\"guided_choice\":[\"a\\u0000\"]}", NULL, REASON_MALFORMED, "guided_choice"},
     {0, C "\"guided_grammar\":\"a\"}", NULL, REASON_UNSUPPORTED_PARAMETER, "guided_grammar"},
     {0, C "\"structured_outputs\":{\"structural_tag\":\"a\"}}", NULL, REASON_UNSUPPORTED_PARAMETER,
      "structured_outputs.structural_tag"},
     {0, C "\"guided_whitespace_pattern\":\" *\"}", NULL, REASON_UNSUPPORTED_PARAMETER,
      "guided_whitespace_pattern"},
+    {0, "{\"model\":\"m\\u0000\",\"prompt\":\"hi\"}", NULL, REASON_MALFORMED, "model"},
     {1, "{\"messages\":[]}", NULL, REASON_EMPTY_PROMPT, "messages"},
     {1, "{\"prompt\":\"hi\"}", NULL, REASON_MISSING_INPUT, "messages"},
     {1, "{\"messages\":[{\"content\":\"x\"}]}", NULL, REASON_MALFORMED, "messages[0].role"},
     {1, "{\"messages\":[\"hi\"]}", NULL, REASON_MALFORMED, "messages[0].role"},
-    {1, "{\"messages\":[{\"role\":\"robot\",\"content\":\"x\"}]}", NULL, REASON_MALFORMED,
+    {1, "{\"messages\":[{\"role\":7,\"content\":\"x\"}]}", NULL, REASON_MALFORMED,
+     "messages[0].role"},
+    {1, "{\"messages\":[{\"role\":\"a\\u0000\",\"content\":\"x\"}]}", NULL, REASON_MALFORMED,
      "messages[0].role"},
     {1, "{\"messages\":[{\"role\":\"user\"}]}", NULL, REASON_MALFORMED, "messages[0].content"},
     {1, "{\"messages\":[{\"role\":\"user\",\"content\":5}]}", NULL, REASON_MALFORMED,
@@ -434,7 +458,8 @@ static void test_messages_pass_the_validator(void **state)
     assert_int_equal(request_parse(openai_request_message(&request, request.prompts),
                                    &request.fields, &model, &params, &err),
                      REASON_NONE);
-    assert_string_equal(params.text, "hi");
+    assert_int_equal(params.text.length, 2);
+    assert_memory_equal(params.text.bytes, "hi", 2);
     assert_true(params.add_special_tokens && params.return_token_ids);
     assert_true(params.sampling.temperature == 0.5f && params.sampling.seed == 7);
     assert_int_equal(params.sampling.bias_count, 1);
@@ -445,7 +470,7 @@ static void test_messages_pass_the_validator(void **state)
                                    &params, &err),
                      REASON_NONE);
     assert_int_equal(params.token_count, 2);
-    assert_null(params.text);
+    assert_null(params.text.bytes);
     openai_request_deinit(&request);
 }
 
@@ -529,21 +554,18 @@ static void test_ranges(void **state)
     }
 }
 
-static void test_a_chat_fills_the_context(void **state)
+static void test_an_answer_fills_the_context(void **state)
 {
     (void)state;
     static const struct request_model model = {.name = "m", .context = 100, .vocab = 60};
-    struct openai_request chat = {.kind = OPENAI_CHAT}, completion = {.kind = OPENAI_COMPLETION};
     struct request_params params = {.sampling = sampling_default()};
-    openai_request_fill(&completion, &model, 40, &params);
-    assert_int_equal(params.sampling.max_tokens, 16);
-    openai_request_fill(&chat, &model, 40, &params);
+    openai_request_fill(&model, 40, &params);
     assert_int_equal(params.sampling.max_tokens, 60);
     params = (struct request_params){.sampling = sampling_default(), .max_tokens_given = true};
-    openai_request_fill(&chat, &model, 40, &params);
+    openai_request_fill(&model, 40, &params);
     assert_int_equal(params.sampling.max_tokens, 16);
     params.max_tokens_given = false;
-    openai_request_fill(&chat, &model, 100, &params); /* refused later */
+    openai_request_fill(&model, 100, &params); /* refused later */
     assert_int_equal(params.sampling.max_tokens, 16);
 }
 
@@ -654,7 +676,7 @@ int main(void)
         cmocka_unit_test(test_messages_pass_the_validator),
         cmocka_unit_test(test_sentences_name_the_bodys_fields),
         cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_a_chat_fills_the_context),
+        cmocka_unit_test(test_an_answer_fills_the_context),
         cmocka_unit_test(test_parameters_of_the_validators_refusals),
         cmocka_unit_test(test_records_for_templates),
     };

@@ -1,6 +1,7 @@
 /* proto_unpack: strings are UTF-8 without NUL, malformed bytes and amplification end in a
  * status. */
 #include "proto/baton.pb-c.h"
+#include "proto/proto_text.h"
 #include "proto/proto_unpack.h"
 
 #include <setjmp.h>
@@ -56,8 +57,35 @@ static void test_strings_are_utf8(void **state)
         assert_int_equal(unpack_text(bad[i], strlen(bad[i]), &err), STATUS_INVALID);
         assert_string_equal(err.text, "text is not valid UTF-8");
     }
-    assert_int_equal(unpack_text("a\0b", 3, &err), STATUS_INVALID);
-    assert_string_equal(err.text, "text holds a NUL byte");
+}
+
+/* A text may hold a NUL; a name may not. */
+static void test_a_nul_is_part_of_a_text(void **state)
+{
+    (void)state;
+    static const uint8_t wire[] = {2 << 3 | 2, 1,          'm', 3 << 3 | 2, 3, 'a', 0,
+                                   'b',        6 << 3 | 2, 3,   1 << 3 | 2, 1, 0};
+    static const uint8_t named[] = {2 << 3 | 2, 2, 'm', 0}; /* model */
+    struct arena arena;
+    struct error err;
+    ProtobufCMessage *message = NULL;
+    arena_init(&arena, 4096);
+    assert_int_equal(proto_unpack(&baton__v1__generate_request__descriptor, wire, sizeof wire,
+                                  &arena, &message, &err),
+                     STATUS_OK);
+    const Baton__V1__GenerateRequest *request = (const Baton__V1__GenerateRequest *)message;
+    assert_int_equal(proto_text(request->text).length, 3);
+    assert_memory_equal(proto_text(request->text).bytes, "a\0b", 3);
+    assert_int_equal(proto_text(request->stop->strings[0]).length, 1);
+    uint8_t packed[sizeof wire];
+    assert_int_equal(protobuf_c_message_get_packed_size(message), sizeof wire);
+    protobuf_c_message_pack(message, packed);
+    assert_memory_equal(packed, wire, sizeof wire);
+    arena_deinit(&arena);
+    assert_int_equal(
+        unpack(&baton__v1__generate_request__descriptor, named, sizeof named, 4096, &err),
+        STATUS_INVALID);
+    assert_string_equal(err.text, "model holds a NUL byte");
 }
 
 static void test_nested_strings_are_checked(void **state)
@@ -109,6 +137,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_strings_are_utf8),
+        cmocka_unit_test(test_a_nul_is_part_of_a_text),
         cmocka_unit_test(test_nested_strings_are_checked),
         cmocka_unit_test(test_malformed_bytes_are_refused),
         cmocka_unit_test(test_amplification_is_bounded),

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "proto/proto_text.h"
 #include "tests/unit/checks_fixture.h"
 
 static const struct request_model MODEL = {.name = "m", .tokens_have_text = true};
@@ -40,7 +41,8 @@ static enum reason read_regex(struct constraint_checks *checks, const char *text
 static void test_kinds(void **state)
 {
     (void)state;
-    char *texts[] = {"a\"b", "c\n"};
+    const struct text parts[] = {{"a\"b", 3}, {"c\0\n", 3}};
+    ProtobufCBinaryData texts[] = {proto_bytes(parts[0]), proto_bytes(parts[1])};
     Baton__V1__Choices choices = BATON__V1__CHOICES__INIT;
     choices.texts = texts;
     choices.n_texts = 2;
@@ -54,7 +56,8 @@ static void test_kinds(void **state)
     messages[2] = regex_of("a+");
     messages[3].kind_case = BATON__V1__CONSTRAINT__KIND_CHOICE;
     messages[3].choice = &choices;
-    static const char *const want[] = {"", "{\"type\":\"null\"}", "a+", "[\"a\\\"b\",\"c\\n\"]"};
+    static const char *const want[] = {"", "{\"type\":\"null\"}", "a+",
+                                       "[\"a\\\"b\",\"c\\u0000\\n\"]"};
     struct constraint_source *source;
     struct error err = {""};
     for (int i = 0; i < 4; i++) {

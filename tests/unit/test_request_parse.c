@@ -1,4 +1,5 @@
 /* request_parse: presence and defaults, every limit and one beyond it, reasons. */
+#include "proto/proto_text.h"
 #include "router/request_parse.h"
 
 #include <math.h>
@@ -63,7 +64,7 @@ static void test_defaults(void **state)
     assert_int_equal(parse(&f), REASON_NONE);
     assert_string_equal(f.params.id, "");
     assert_int_equal(f.params.token_count, 3);
-    assert_null(f.params.text);
+    assert_null(f.params.text.bytes);
     assert_true(f.params.sampling.temperature == 1.0f && f.params.sampling.top_p == 1.0f);
     assert_int_equal(f.params.sampling.max_tokens, 16);
     assert_false(f.params.seed_given || f.params.max_tokens_given);
@@ -146,9 +147,10 @@ static void test_inputs(void **state)
     f.request.input_case = BATON__V1__GENERATE_REQUEST__INPUT__NOT_SET;
     assert_int_equal(parse(&f), REASON_MISSING_INPUT);
     f.request.input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
-    f.request.text = "hello";
+    f.request.text = proto_bytes((struct text){"hel\0lo", 6});
     assert_int_equal(parse(&f), REASON_NONE);
-    assert_string_equal(f.params.text, "hello");
+    assert_int_equal(f.params.text.length, 6);
+    assert_memory_equal(f.params.text.bytes, "hel\0lo", 6);
     model.has_tokenizer = false;
     assert_int_equal(parse(&f), REASON_NO_TOKENIZER);
     model.has_tokenizer = true;
@@ -156,9 +158,9 @@ static void test_inputs(void **state)
     char *text = malloc(REQUEST_MAX_TEXT_BYTES + 2);
     memset(text, 'x', REQUEST_MAX_TEXT_BYTES + 1);
     text[REQUEST_MAX_TEXT_BYTES + 1] = 0;
-    f.request.text = text;
+    f.request.text = proto_bytes(text_from(text));
     assert_int_equal(parse(&f), REASON_TEXT_TOO_LONG);
-    f.request.text = text + 1;
+    f.request.text = proto_bytes(text_from(text + 1));
     assert_int_equal(parse(&f), REASON_NONE);
     free(text);
 }
@@ -462,26 +464,26 @@ static void test_stops(void **state)
     char longest[REQUEST_MAX_STOP_BYTES + 2];
     memset(longest, 's', sizeof longest);
     longest[sizeof longest - 1] = 0;
-    char *strings[REQUEST_MAX_STOP_STRINGS + 1];
+    ProtobufCBinaryData strings[REQUEST_MAX_STOP_STRINGS + 1];
     for (size_t i = 0; i <= REQUEST_MAX_STOP_STRINGS; i++)
-        strings[i] = "stop";
+        strings[i] = proto_bytes(text_from("stop"));
     uint32_t ids[SAMPLING_MAX_STOP_IDS + 1] = {49};
     f.stop.strings = strings;
     f.stop.token_ids = ids;
 
     f.stop.n_strings = REQUEST_MAX_STOP_STRINGS;
     f.stop.n_token_ids = SAMPLING_MAX_STOP_IDS;
-    strings[3] = longest + 1;
+    strings[3] = proto_bytes(text_from(longest + 1));
     assert_int_equal(parse(&f), REASON_NONE);
     assert_int_equal(f.params.stop_count, REQUEST_MAX_STOP_STRINGS);
     assert_int_equal(f.params.sampling.stop_id_count, SAMPLING_MAX_STOP_IDS);
     assert_int_equal(f.params.sampling.stop_ids[0], 49);
 
-    strings[3] = longest;
+    strings[3] = proto_bytes(text_from(longest));
     assert_int_equal(parse(&f), REASON_INVALID_STOP);
-    strings[3] = "";
+    strings[3] = proto_bytes(text_from(""));
     assert_int_equal(parse(&f), REASON_INVALID_STOP);
-    strings[3] = "stop";
+    strings[3] = proto_bytes(text_from("stop"));
     f.stop.n_strings++;
     assert_int_equal(parse(&f), REASON_INVALID_STOP);
     f.stop.n_strings = 1;

@@ -225,14 +225,10 @@ def test_wrong_texts_and_wrong_numbers_are_told_together():
     assert done.returncode == 2 and [line.split()[1] for line in done.stderr.splitlines()] == ["--name:", "--router:", "--threads", "baton-decode"]
 
 
-@pytest.mark.parametrize("data,told", [
-    (b"a\0b", "standard input has a NUL, so it is no text"),
-    (b"a" * (4 * 2**20 + 1), "standard input has over 4194304 bytes, the longest prompt"),
-])
-def test_what_is_no_prompt_is_told_by_its_cause(data, told):
+def test_a_prompt_that_is_too_long_is_told():
     command = [BUILD / "bin/baton", "generate", "--server", "127.0.0.1:1", "-"]
-    done = subprocess.run(command, input=data, capture_output=True, timeout=60)
-    assert done.stderr.decode() == f"baton generate: {told}\n"
+    done = subprocess.run(command, input=b"a" * (4 * 2**20 + 1), capture_output=True, timeout=60)
+    assert done.stderr.decode() == "baton generate: standard input has over 4194304 bytes, the longest prompt\n"
 
 
 def test_a_prompt_without_an_end_is_refused():

@@ -12,12 +12,12 @@
 
 static struct stop_matcher *made(const char *const *stops, size_t count)
 {
-    size_t lengths[STOP_MATCHER_LIMIT_COUNT];
+    struct text texts[STOP_MATCHER_LIMIT_COUNT];
     struct stop_matcher *matcher = NULL;
     struct error err = {""};
     for (size_t i = 0; i < count; i++)
-        lengths[i] = strlen(stops[i]);
-    if (stop_matcher_create(stops, lengths, count, &matcher, &err) != STATUS_OK)
+        texts[i] = text_from(stops[i]);
+    if (stop_matcher_create(texts, count, &matcher, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     return matcher;
 }
@@ -43,9 +43,8 @@ static void test_holds_back_only_what_may_match(void **state)
     }
     stop_matcher_flush(matcher, &out);
     assert_string_equal(out.data, "");
-    size_t length;
-    assert_memory_equal(stop_matcher_text(matcher, 1, &length), "</s>", 4);
-    assert_int_equal(length, 4);
+    assert_memory_equal(stop_matcher_text(matcher, 1).bytes, "</s>", 4);
+    assert_int_equal(stop_matcher_text(matcher, 1).length, 4);
     str_deinit(&out);
     stop_matcher_destroy(matcher);
 }
@@ -87,15 +86,12 @@ static void test_limits(void **state)
     (void)state;
     static char big[STOP_MATCHER_LIMIT_BYTES + 1];
     memset(big, 'x', sizeof big);
-    const char *stops[STOP_MATCHER_LIMIT_COUNT + 1];
-    size_t lengths[STOP_MATCHER_LIMIT_COUNT + 1];
+    struct text stops[STOP_MATCHER_LIMIT_COUNT + 1];
     struct stop_matcher *matcher = NULL;
     struct error err;
-    for (size_t i = 0; i <= STOP_MATCHER_LIMIT_COUNT; i++) {
-        stops[i] = big;
-        lengths[i] = STOP_MATCHER_LIMIT_BYTES;
-    }
-    assert_int_equal(stop_matcher_create(stops, lengths, STOP_MATCHER_LIMIT_COUNT, &matcher, &err),
+    for (size_t i = 0; i <= STOP_MATCHER_LIMIT_COUNT; i++)
+        stops[i] = (struct text){big, STOP_MATCHER_LIMIT_BYTES};
+    assert_int_equal(stop_matcher_create(stops, STOP_MATCHER_LIMIT_COUNT, &matcher, &err),
                      STATUS_OK);
     struct str out;
     str_init(&out, 1000);
@@ -108,17 +104,15 @@ static void test_limits(void **state)
     str_deinit(&out);
     stop_matcher_destroy(matcher);
     matcher = NULL;
-    assert_int_equal(
-        stop_matcher_create(stops, lengths, STOP_MATCHER_LIMIT_COUNT + 1, &matcher, &err),
-        STATUS_LIMIT);
-    lengths[1] = STOP_MATCHER_LIMIT_BYTES + 1;
-    assert_int_equal(stop_matcher_create(stops, lengths, 2, &matcher, &err), STATUS_INVALID);
-    lengths[1] = 0;
-    assert_int_equal(stop_matcher_create(stops, lengths, 2, &matcher, &err), STATUS_INVALID);
+    assert_int_equal(stop_matcher_create(stops, STOP_MATCHER_LIMIT_COUNT + 1, &matcher, &err),
+                     STATUS_LIMIT);
+    stops[1].length = STOP_MATCHER_LIMIT_BYTES + 1;
+    assert_int_equal(stop_matcher_create(stops, 2, &matcher, &err), STATUS_INVALID);
+    stops[1].length = 0;
+    assert_int_equal(stop_matcher_create(stops, 2, &matcher, &err), STATUS_INVALID);
     assert_string_equal(err.text, "stop string 1 has 0 bytes, which isn't within 1..256");
-    stops[1] = "a\xa9";
-    lengths[1] = 2;
-    assert_int_equal(stop_matcher_create(stops, lengths, 2, &matcher, &err), STATUS_INVALID);
+    stops[1] = (struct text){"a\xa9", 2};
+    assert_int_equal(stop_matcher_create(stops, 2, &matcher, &err), STATUS_INVALID);
     assert_null(matcher);
 }
 

@@ -38,33 +38,35 @@ struct template_time chat_time_now(void)
                                   .microsecond = (int)(now.tv_nsec / 1000)};
 }
 
-static const char *text_of(const struct json_value *object, const char *key)
+/* Returns the member's text; .bytes NULL: it has none. */
+static struct text text_of(const struct json_value *object, const char *key)
 {
-    const char *text;
-    return json_get_string(object, key, &text, NULL, NULL) == STATUS_OK ? text : NULL;
+    struct text text = {NULL, 0};
+    (void)!json_get_string(object, key, &text.bytes, &text.length, NULL);
+    return text;
 }
 
-static void add_text(struct str *out, const char *key, const char *text)
+static void add_text(struct str *out, const char *key, struct text text)
 {
-    if (!text)
+    if (!text.bytes)
         return;
     str_addf(out, ",\"%s\":", key);
-    json_quote(out, text, strlen(text));
+    json_quote(out, text.bytes, text.length);
 }
 
 static void add_part(struct str *out, const struct json_value *part)
 {
-    const char *text;
-    if (json_as_string(part, &text, NULL, NULL) != STATUS_OK)
+    struct text text;
+    if (json_as_string(part, &text.bytes, &text.length, NULL) != STATUS_OK)
         text = text_of(part, "text");
-    if (!text)
+    if (!text.bytes)
         text = text_of(part, "refusal");
-    if (!text) {
+    if (!text.bytes) {
         json_write(out, part);
         return;
     }
     str_add(out, "{\"type\":\"text\",\"text\":");
-    json_quote(out, text, strlen(text));
+    json_quote(out, text.bytes, text.length);
     str_add(out, "}");
 }
 
@@ -90,11 +92,11 @@ static void add_call(struct str *out, const struct json_value *call)
 {
     const struct json_value *function = json_find(call, "function");
     const struct json_value *arguments = json_find(function, "arguments");
-    const char *name = text_of(function, "name");
+    struct text name = text_of(function, "name");
     str_add(out, "{\"type\":\"function\"");
     add_text(out, "id", text_of(call, "id"));
     str_add(out, ",\"function\":{\"name\":");
-    json_quote(out, name ? name : "", name ? strlen(name) : 0);
+    json_quote(out, name.bytes, name.length);
     str_add(out, ",\"arguments\":");
     if (arguments)
         json_write(out, arguments);
@@ -107,14 +109,15 @@ static void add_message(struct str *out, const struct json_value *message)
 {
     const struct json_value *calls = json_find(message, "tool_calls");
     size_t call_count = json_kind(calls) == JSON_ARRAY ? json_count(calls) : 0;
-    const char *role = text_of(message, "role");
-    if (!role) {
+    struct text role = text_of(message, "role");
+    if (!role.bytes) {
         json_write(out, message);
         return;
     }
-    bool developer = !strcmp(role, "developer");
+    if (!strcmp(role.bytes, "developer"))
+        role = text_from("system");
     str_add(out, "{\"role\":");
-    json_quote(out, developer ? "system" : role, strlen(developer ? "system" : role));
+    json_quote(out, role.bytes, role.length);
     add_content(out, message, call_count != 0);
     add_text(out, "reasoning_content", text_of(message, "reasoning_content"));
     add_text(out, "name", text_of(message, "name"));

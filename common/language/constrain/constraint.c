@@ -1,6 +1,7 @@
 #include "common/language/constrain/constraint.h"
 
 #include "common/base/assert.h"
+#include "common/base/str.h"
 #include "common/base/utf8.h"
 #include "common/language/constrain/automaton.h"
 #include "common/language/constrain/characters.h"
@@ -99,11 +100,6 @@ static enum status put_choices(struct compiling *c, const struct json_value *lis
 }
 
 /* ------------------------------------------------------------------------------- calls of tools */
-
-struct text {
-    const char *bytes;
-    size_t length;
-};
 
 struct tool {
     const char *name;

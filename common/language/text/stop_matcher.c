@@ -21,35 +21,34 @@ struct stop_matcher {
     struct stop stops[];
 };
 
-static enum status check(const char *const *stops, const size_t *lengths, size_t count,
-                         struct error *err)
+static enum status check(const struct text *stops, size_t count, struct error *err)
 {
     if (count > STOP_MATCHER_LIMIT_COUNT)
         return error_set(err, STATUS_LIMIT, "%zu stop strings are over the limit of %d", count,
                          STOP_MATCHER_LIMIT_COUNT);
     for (size_t i = 0; i < count; i++) {
-        if (lengths[i] < 1 || lengths[i] > STOP_MATCHER_LIMIT_BYTES)
+        if (stops[i].length < 1 || stops[i].length > STOP_MATCHER_LIMIT_BYTES)
             return error_set(err, STATUS_INVALID,
                              "stop string %zu has %zu bytes, which isn't within 1..%d", i,
-                             lengths[i], STOP_MATCHER_LIMIT_BYTES);
-        if (!utf8_valid(stops[i], lengths[i], NULL))
+                             stops[i].length, STOP_MATCHER_LIMIT_BYTES);
+        if (!utf8_valid(stops[i].bytes, stops[i].length, NULL))
             return error_set(err, STATUS_INVALID, "stop string %zu isn't valid UTF-8", i);
     }
     return STATUS_OK;
 }
 
-enum status stop_matcher_create(const char *const *stops, const size_t *lengths, size_t count,
+enum status stop_matcher_create(const struct text *stops, size_t count,
                                 struct stop_matcher **matcher, struct error *err)
 {
-    TRY(check(stops, lengths, count, err));
+    TRY(check(stops, count, err));
     struct stop_matcher *made = calloc(1, sizeof *made + count * sizeof *made->stops);
     ASSERT(made);
     made->count = count;
     made->found = STOP_MATCHER_NONE;
     for (size_t i = 0; i < count; i++) {
         struct stop *stop = &made->stops[i];
-        stop->length = (uint16_t)lengths[i];
-        memcpy(stop->bytes, stops[i], lengths[i]);
+        stop->length = (uint16_t)stops[i].length;
+        memcpy(stop->bytes, stops[i].bytes, stops[i].length);
         for (uint16_t at = 1, matched = 0; at < stop->length; at++) {
             while (matched && stop->bytes[at] != stop->bytes[matched])
                 matched = stop->failure[matched - 1];
@@ -120,9 +119,8 @@ void stop_matcher_flush(struct stop_matcher *matcher, struct str *out)
         matcher->stops[i].matched = 0;
 }
 
-const char *stop_matcher_text(const struct stop_matcher *matcher, int index, size_t *length)
+struct text stop_matcher_text(const struct stop_matcher *matcher, int index)
 {
     ASSERT(index >= 0 && (size_t)index < matcher->count);
-    *length = matcher->stops[index].length;
-    return matcher->stops[index].bytes;
+    return (struct text){matcher->stops[index].bytes, matcher->stops[index].length};
 }

@@ -19,7 +19,7 @@ struct stop_matcher;
 
 /* Copies the strings; count 0 is fine. STATUS_LIMIT: more than STOP_MATCHER_LIMIT_COUNT.
  * STATUS_INVALID: a string isn't 1..STOP_MATCHER_LIMIT_BYTES bytes of UTF-8. */
-enum status stop_matcher_create(const char *const *stops, const size_t *lengths, size_t count,
+enum status stop_matcher_create(const struct text *stops, size_t count,
                                 struct stop_matcher **matcher, struct error *err) WARN_UNUSED;
 void stop_matcher_destroy(struct stop_matcher *matcher); /* NULL is fine */
 
@@ -30,7 +30,7 @@ int stop_matcher_push(struct stop_matcher *matcher, const char *text, size_t len
                       struct str *out);
 /* Ends the text: appends the bytes that are held back, unless there was a match. */
 void stop_matcher_flush(struct stop_matcher *matcher, struct str *out);
-/* Returns the stop string's bytes, for callers that show it (include_stop). */
-const char *stop_matcher_text(const struct stop_matcher *matcher, int index, size_t *length);
+/* Returns the stop string, for callers that show it. */
+struct text stop_matcher_text(const struct stop_matcher *matcher, int index);
 
 #endif

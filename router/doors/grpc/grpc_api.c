@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "proto/baton.pb-c.h"
+#include "proto/proto_text.h"
 #include "proto/proto_unpack.h"
 #include "router/dispatch/constraint_checks.h"
 #include "router/doors/body_readers.h"
@@ -302,7 +303,7 @@ static enum reason read_prompt(const struct served_model *model,
 {
     reading->ids = params->token_ids;
     reading->id_count = params->token_count;
-    if (!params->text)
+    if (!params->text.bytes)
         return REASON_NONE;
     reading->tokens.limit_count = (size_t)model->limits.context + 1;
     enum reason reason = prompt_tokens_make(model, params->text, params->add_special_tokens,
@@ -481,7 +482,7 @@ static enum reason tokenize(struct grpc_call *self, const Baton__V1__TokenizeReq
         return reason;
     self->model = model;
     ids->limit_count = tokenize_most_tokens(model_of(self));
-    return tokenize_text(model_of(self), request->text, add_special, ids, err);
+    return tokenize_text(model_of(self), proto_text(request->text), add_special, ids, err);
 }
 
 static void read_tokenize(struct grpc_call *self, struct rpc_call *call, struct rpc_bytes bytes,
@@ -538,7 +539,7 @@ static void read_detokenize(struct grpc_call *self, struct rpc_call *call, struc
         unpack(&baton__v1__detokenize_request__descriptor, bytes, &arena, &message, &err);
     if (!reason)
         reason = detokenize(self, (const Baton__V1__DetokenizeRequest *)message, &text, &err);
-    response.text = text.data;
+    response.text = proto_bytes((struct text){text.data, text.length});
     answer(self, call, reason, &response.base, err.text);
     str_deinit(&text);
     arena_deinit(&arena);

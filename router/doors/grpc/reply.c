@@ -2,6 +2,7 @@
 
 #include "common/net/rpc/message.h"
 #include "proto/baton.pb-c.h"
+#include "proto/proto_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +52,8 @@ static enum status send_event(const struct call *call, const Baton__V1__Generate
 
 static void fill_prompt(const struct call *call, Baton__V1__Prompt *prompt)
 {
-    prompt->text = call->prompt_echo.text.data;
+    const struct str *text = &call->prompt_echo.text;
+    prompt->text = proto_bytes((struct text){text->data, text->length});
     if (!call->choices[0].out.return_token_ids)
         return;
     prompt->n_token_ids = call->prompt_count;
@@ -103,7 +105,7 @@ static enum status reply_delta(struct request *request)
     Baton__V1__Delta delta = BATON__V1__DELTA__INIT;
     delta.choice = request->choice;
     delta.first_index = taken.first_index;
-    delta.text = (char *)taken.text;
+    delta.text = proto_bytes(taken.text);
     delta.n_token_ids = taken.id_count;
     delta.token_ids = (uint32_t *)taken.ids;
     delta.n_logits_hashes = taken.hash_count;
@@ -136,25 +138,15 @@ static Baton__V1__FinishReason finish_on_wire(enum finish_reason finish)
     return BATON__V1__FINISH_REASON__FINISH_REASON_UNSPECIFIED;
 }
 
-/* A Finished with room for the longest stop string. */
-struct finished_room {
-    Baton__V1__Finished message;
-    char stop_string[REQUEST_MAX_STOP_BYTES + 1];
-};
-
-static void fill_finished(const struct request *request, struct finished_room *room)
+static void fill_finished(const struct request *request, Baton__V1__Finished *finished)
 {
-    Baton__V1__Finished *finished = &room->message;
+    struct text stop;
     baton__v1__finished__init(finished);
     finished->reason = finish_on_wire(request->finish);
     finished->choice = request->choice;
-    size_t length;
-    const char *stop = answer_deltas_stop(&request->out, &length);
-    if (request->finish == FINISH_STOP_STRING && stop) {
-        memcpy(room->stop_string, stop, length);
-        room->stop_string[length] = 0;
+    if (request->finish == FINISH_STOP_STRING && answer_deltas_stop(&request->out, &stop)) {
         finished->matched_case = BATON__V1__FINISHED__MATCHED_STOP_STRING;
-        finished->stop_string = room->stop_string;
+        finished->stop_string = proto_bytes(stop);
     } else if ((request->finish == FINISH_STOP_TOKEN || request->finish == FINISH_EOS) &&
                request->emitted_count) {
         finished->matched_case = BATON__V1__FINISHED__MATCHED_STOP_TOKEN;
@@ -205,7 +197,7 @@ static enum status send_end(const struct call *call, Baton__V1__Usage *usage,
 /* A choice of a whole answer. Nothing was taken before, so its one delta is all of it. */
 struct choice_room {
     Baton__V1__Choice message;
-    struct finished_room finished;
+    Baton__V1__Finished finished;
     struct reply_logprobs logprobs;
 };
 
@@ -219,14 +211,14 @@ static enum status fill_choice(struct request *request, struct choice_room *room
         return STATUS_LIMIT;
     fill_finished(request, &room->finished);
     baton__v1__choice__init(&room->message);
-    room->message.text = (char *)whole.text;
+    room->message.text = proto_bytes(whole.text);
     room->message.n_token_ids = whole.id_count;
     room->message.token_ids = (uint32_t *)whole.ids;
     room->message.n_logits_hashes = whole.hash_count;
     room->message.logits_hashes = (uint64_t *)whole.hashes;
     room->message.n_logprobs = room->logprobs.count;
     room->message.logprobs = room->logprobs.pointers;
-    room->message.finished = &room->finished.message;
+    room->message.finished = &room->finished;
     return STATUS_OK;
 }
 
@@ -285,11 +277,11 @@ static enum status reply_finished(struct request *request)
 {
     TRY(reply_prompt(request->call));
     TRY(reply_delta(request));
-    struct finished_room finished;
+    Baton__V1__Finished finished;
     fill_finished(request, &finished);
     Baton__V1__GenerateResponse response = BATON__V1__GENERATE_RESPONSE__INIT;
     response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_FINISHED;
-    response.finished = &finished.message;
+    response.finished = &finished;
     return send_event(request->call, &response);
 }
 

@@ -41,7 +41,7 @@ void openai_call_id(const struct openai_answer *answer, uint32_t choice, uint32_
 
 static struct openai_token shown(const struct tokenizer *tokenizer, uint32_t id)
 {
-    struct openai_token token = {.bytes = ""};
+    struct openai_token token = {.id = id, .bytes = ""};
     const char *bytes = tokenizer ? tokenizer_token_bytes(tokenizer, id, &token.length) : NULL;
     if (bytes)
         token.bytes = bytes;
@@ -122,29 +122,53 @@ size_t openai_characters(const char *text, size_t length)
     return count;
 }
 
-/* An object of the likeliest tokens, and of the token itself if it isn't one of them. Tokens with
- * equal text would be equal keys: only the first, which is the likeliest, is written. */
+/* The keys of one object of tokens: their texts as JSON writes them. */
+struct token_keys {
+    struct str texts; /* one behind another */
+    size_t ends[LOGPROBS_MAX_TOP + 1];
+    size_t count;
+};
+
+/* Appends the token's key. It is the token's text, or for one that reads like an earlier token
+ * (equal texts, or parts of characters, which are all U+FFFD) vLLM's name of an id. */
+static void add_key(struct str *out, struct token_keys *keys, const struct openai_token *token)
+{
+    struct str *texts = &keys->texts;
+    size_t begin = texts->length, at = 0;
+    bool taken = false;
+    json_quote(texts, token->bytes, token->length);
+    for (size_t i = 0; i < keys->count; at = keys->ends[i++])
+        taken |= keys->ends[i] - at == texts->length - begin &&
+                 !memcmp(texts->data + at, texts->data + begin, texts->length - begin);
+    keys->ends[keys->count++] = texts->length;
+    if (taken)
+        str_addf(out, "\"token_id:%u\"", token->id);
+    else
+        str_append(out, texts->data + begin, texts->length - begin);
+}
+
+/* An object of the likeliest tokens, and of the token itself if it isn't one of them. */
 static void add_top(struct str *out, const struct openai_token *token)
 {
+    struct token_keys keys = {.count = 0};
+    bool among = false;
     if (!token->has_logprob) {
         str_add(out, "null");
         return;
     }
+    str_init(&keys.texts, SIZE_MAX);
     str_add(out, "{");
-    for (size_t t = 0; t <= token->top_count; t++) {
+    for (size_t t = 0; t < token->top_count; t++)
+        among |= token->top[t].id == token->id;
+    for (size_t t = 0; t < token->top_count + !among; t++) {
         const struct openai_token *one = t < token->top_count ? &token->top[t] : token;
-        size_t same = 0;
-        while (same < t && (token->top[same].length != one->length ||
-                            memcmp(token->top[same].bytes, one->bytes, one->length) != 0))
-            same++;
-        if (same < t)
-            continue;
         str_add(out, t ? "," : "");
-        json_quote(out, one->bytes, one->length);
+        add_key(out, &keys, one);
         str_add(out, ":");
         add_logprob(out, one);
     }
     str_add(out, "}");
+    str_deinit(&keys.texts);
 }
 
 void openai_logprobs_completion(struct str *out, const struct openai_token *tokens, size_t count,

@@ -45,6 +45,7 @@ struct openai_token_ids {
 
 /* One token, as logprobs show it. */
 struct openai_token {
+    uint32_t id;
     const char *bytes; /* [length] of its text; often not whole UTF-8 */
     size_t length;
     float logprob;

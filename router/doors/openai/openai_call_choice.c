@@ -6,7 +6,7 @@
 
 /* News of a choice in one turn. */
 struct news {
-    const char *text;
+    struct text text;
     const struct openai_token *tokens;
     size_t token_count;
     struct openai_token_ids ids;
@@ -34,12 +34,12 @@ void openai_call_choice_event(void *context, const struct tool_event *event)
         add_chunk(choice, (struct openai_piece){.event = event});
 }
 
-static void give_text(struct openai_call_choice *choice, const char *text)
+static void give_text(struct openai_call_choice *choice, struct text text)
 {
-    struct tool_event event = {.kind = TOOL_TEXT, .text = text, .length = strlen(text)};
+    struct tool_event event = {.kind = TOOL_TEXT, .text = text.bytes, .length = text.length};
     if (choice->call->has_parser)
-        tool_parser_push(&choice->parser, text, event.length);
-    else if (event.length)
+        tool_parser_push(&choice->parser, text.bytes, text.length);
+    else if (text.length)
         openai_call_choice_event(choice, &event);
 }
 
@@ -47,13 +47,13 @@ static void give_text(struct openai_call_choice *choice, const char *text)
  * back for tool calls. */
 static void give_chunk(struct openai_call_choice *choice, const struct news *news)
 {
-    size_t length = choice->call->has_parser ? 0 : strlen(news->text);
+    size_t length = choice->call->has_parser ? 0 : news->text.length;
     bool ids = choice->call->answer.token_ids && (news->ids.count || !choice->whole.choice.begun);
     if (choice->call->has_parser)
         give_text(choice, news->text);
     if (!length && !news->token_count && !ids)
         return;
-    add_chunk(choice, (struct openai_piece){.text = length ? news->text : "",
+    add_chunk(choice, (struct openai_piece){.text = length ? news->text.bytes : "",
                                             .length = length,
                                             .tokens = news->tokens,
                                             .token_count = news->token_count,
@@ -77,7 +77,7 @@ static void give_echo(struct openai_call_choice *choice, const struct request *r
     if (choice->echoed || !call->prompt_echo.echo)
         return;
     choice->echoed = true;
-    const char *text = call->prompt_echo.text.data;
+    struct text text = {call->prompt_echo.text.data, call->prompt_echo.text.length};
     bool told = choice->call->answer.logprobs && !request->choice;
     struct openai_token *first =
         told ? token_texts_make(request->out.tokenizer, call->prompt, NULL, 1) : NULL;
@@ -85,7 +85,7 @@ static void give_echo(struct openai_call_choice *choice, const struct request *r
     give_chunk(choice, &news);
     free(first);
     if (!told)
-        choice->whole.choice.characters += openai_characters(text, strlen(text));
+        choice->whole.choice.characters += openai_characters(text.bytes, text.length);
 }
 
 void openai_call_choice_prompt_logprobs(struct openai_call_choice *choice, const struct call *call,
@@ -97,7 +97,7 @@ void openai_call_choice_prompt_logprobs(struct openai_call_choice *choice, const
     give_echo(choice, request);
     struct openai_token *tokens =
         token_texts_make(request->out.tokenizer, call->prompt + first, logprobs, count);
-    struct news news = {.text = "", .tokens = tokens, .token_count = tokens ? count : 0};
+    struct news news = {.text = {"", 0}, .tokens = tokens, .token_count = tokens ? count : 0};
     give_chunk(choice, &news);
     free(tokens);
 }
@@ -164,8 +164,9 @@ static enum status keep_logprobs(struct openai_call_choice *choice, const struct
 static enum status end_whole(struct openai_call_choice *choice, const struct request *request,
                              const struct stream_delta *taken)
 {
-    if (request->call->prompt_echo.echo)
-        give_text(choice, request->call->prompt_echo.text.data);
+    const struct prompt_echo *echo = &request->call->prompt_echo;
+    if (echo->echo)
+        give_text(choice, (struct text){echo->text.data, echo->text.length});
     give_text(choice, taken->text);
     if (choice->call->has_parser)
         tool_parser_end(&choice->parser, openai_finish_cut(request->finish));

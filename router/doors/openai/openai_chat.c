@@ -1,5 +1,7 @@
 #include "router/doors/openai/openai_chat.h"
 
+#include "common/base/json/json_quote.h"
+#include "common/base/json/json_write.h"
 #include "common/language/chat/chat_request.h"
 #include "common/language/chat/chat_template.h"
 #include "common/language/text/tokenizer.h"
@@ -23,13 +25,21 @@ static bool is_one_of(const char *word, const char *const *words)
     return false;
 }
 
+/* Roles that every template is taken to know. */
+static bool is_common_role(const char *role)
+{
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool", NULL};
+    return is_one_of(role, roles);
+}
+
 /* Checks one part of a content array. */
 static void check_part(const struct openai_fields *fields, size_t index,
                        const struct json_value *part)
 {
     static const char *const texts[] = {"text", "input_text", "output_text", "refusal", NULL};
     char prefix[PREFIX_BYTES + 16];
-    const char *type = "text", *text;
+    const char *type = "text";
+    struct text text;
     if (json_kind(part) == JSON_STRING)
         return;
     snprintf(prefix, sizeof prefix, "%scontent[%zu].", fields->prefix, index);
@@ -41,19 +51,19 @@ static void check_part(const struct openai_fields *fields, size_t index,
         return;
     }
     const char *key = strcmp(type, "refusal") != 0 ? "text" : "refusal";
-    if (!openai_field_text(&inside, key, &text))
+    if (!openai_field_content(&inside, key, &text))
         openai_field_refuse(&inside, key, REASON_MALFORMED, "is missing");
 }
 
 static void check_content(const struct openai_fields *fields, bool needed)
 {
     const struct json_value *content = openai_field(fields, "content");
-    const char *text;
+    struct text text;
     if (json_kind(content) == JSON_ARRAY) {
         for (size_t i = 0; i < json_count(content); i++)
             check_part(fields, i, json_at(content, i));
     } else if (content) {
-        openai_field_text(fields, "content", &text);
+        openai_field_content(fields, "content", &text);
     } else if (needed) {
         openai_field_refuse(fields, "content", REASON_MALFORMED, "is missing");
     }
@@ -80,10 +90,8 @@ static void check_tool_call(const struct openai_fields *fields, size_t index,
 }
 
 static void check_message(const struct openai_fields *fields, size_t index,
-                          const struct json_value *message)
+                          const struct json_value *message, bool *other_roles)
 {
-    static const char *const roles[] = {"system", "developer", "user",    "assistant",
-                                        "tool",   "function",  "ipython", NULL};
     char prefix[PREFIX_BYTES];
     const char *role, *text;
     const struct json_value *calls = NULL;
@@ -97,11 +105,7 @@ static void check_message(const struct openai_fields *fields, size_t index,
         openai_field_refuse(&inside, "role", REASON_MALFORMED, "is missing");
         return;
     }
-    if (!is_one_of(role, roles)) {
-        openai_field_refuse(&inside, "role", REASON_MALFORMED,
-                            "\"%.40s\" is none of system, developer, user, assistant, tool", role);
-        return;
-    }
+    *other_roles |= !is_common_role(role);
     openai_field_text(&inside, "name", &text);
     openai_field_text(&inside, "tool_call_id", &text);
     if (openai_field_array(&inside, "tool_calls", &calls)) {
@@ -124,7 +128,7 @@ static void read_messages(const struct openai_fields *fields, struct openai_requ
         openai_field_refuse(fields, "messages", REASON_MALFORMED, "%zu messages: at most %d", count,
                             OPENAI_MAX_MESSAGES);
     for (size_t i = 0; i < count && !fields->refusal->reason; i++)
-        check_message(fields, i, json_at(request->messages, i));
+        check_message(fields, i, json_at(request->messages, i), &request->other_roles);
 }
 
 static void check_tool(const struct openai_fields *fields, size_t index,
@@ -317,10 +321,111 @@ static enum reason render(const struct served_model *model, const struct json_va
     return reason;
 }
 
+/* ---------------------------------------------------------------------------------- other roles */
+
+/* Contents that stand for those of messages with other roles: nothing else in a chat has them. */
+#define MARK_FORMAT "7301904628%zu5"
+#define MARK_BYTES  40
+
+static void write_marked_message(struct str *out, size_t index, const struct json_value *message)
+{
+    char mark[MARK_BYTES];
+    snprintf(mark, sizeof mark, MARK_FORMAT, index);
+    str_addf(out, "{\"content\":\"%s\"", mark);
+    for (struct json_member m = {0}; json_next(message, &m);) {
+        if (!strcmp(m.key, "content"))
+            continue;
+        str_add(out, ",");
+        json_quote(out, m.key, strlen(m.key));
+        str_add(out, ":");
+        json_write(out, m.value);
+    }
+    str_add(out, "}");
+}
+
+static const char *role_of(const struct json_value *message)
+{
+    const char *role = "";
+    (void)!json_get_string(message, "role", &role, NULL, NULL);
+    return role;
+}
+
+/* Writes the messages, with marks in those of other roles. */
+static void write_marked(struct str *out, const struct json_value *messages)
+{
+    for (size_t i = 0; i < json_count(messages); i++) {
+        str_add(out, i ? "," : "[");
+        if (is_common_role(role_of(json_at(messages, i))))
+            json_write(out, json_at(messages, i));
+        else
+            write_marked_message(out, i, json_at(messages, i));
+    }
+    str_add(out, "]");
+}
+
+/* Refuses the first message that the prompt lacks the mark of. */
+static enum reason find_marks(const struct served_model *model, const struct json_value *messages,
+                              const struct chat_prompt *prompt, struct error *err)
+{
+    for (size_t i = 0; i < json_count(messages); i++) {
+        char mark[MARK_BYTES];
+        const char *role = role_of(json_at(messages, i));
+        snprintf(mark, sizeof mark, MARK_FORMAT, i);
+        if (is_common_role(role) || memmem(prompt->text, prompt->length, mark, strlen(mark)))
+            continue;
+        error_set(
+            err, STATUS_UNSUPPORTED,
+            "messages[%zu].role: the chat template of model \"%s\" leaves out messages of the "
+            "role \"%.40s\"",
+            i, model->name, role);
+        return REASON_CHAT_REFUSED;
+    }
+    return REASON_NONE;
+}
+
+static enum status parse_written(const struct str *text, struct json **json, struct error *err)
+{
+    static const struct json_limits limits = {.max_bytes = RECORD_BYTES, .max_depth = 1000};
+    *json = NULL;
+    return json_parse(text->data, text->length, limits, json, err);
+}
+
+/* Renders the chat with other contents in messages of other roles, and looks where they are: most
+ * templates leave such a message out without a word. A template that raises an exception does so
+ * for the chat itself, too, in its own words. */
+static enum reason check_roles(const struct served_model *model,
+                               const struct openai_request *request, struct error *err)
+{
+    struct json *messages = NULL, *record = NULL;
+    struct chat_request chat = openai_chat_request(request),
+                        made = {.openai = true, .now = chat_time_now()};
+    struct chat_prompt prompt;
+    struct str text;
+    enum reason reason = REASON_NONE;
+    str_init(&text, RECORD_BYTES);
+    write_marked(&text, request->messages);
+    if (parse_written(&text, &messages, NULL) != STATUS_OK)
+        goto done;
+    str_clear(&text);
+    chat.messages = json_root(messages);
+    chat.continue_final_message = false;
+    chat_record_write(&chat, &text);
+    if (parse_written(&text, &record, NULL) == STATUS_OK &&
+        chat_request_read(json_root(record), &made, NULL) == STATUS_OK &&
+        chat_template_render(model->chat, &made, &prompt, NULL, NULL) == STATUS_OK) {
+        reason = find_marks(model, request->messages, &prompt, err);
+        chat_prompt_deinit(&prompt);
+    }
+done:
+    json_destroy(record);
+    json_destroy(messages);
+    str_deinit(&text);
+    return reason;
+}
+
 enum reason openai_render(const struct served_model *model, const struct openai_request *request,
                           struct token_ids *ids, struct error *err)
 {
-    static const struct json_limits limits = {.max_bytes = RECORD_BYTES, .max_depth = 1000};
     if (!model->tokenizer) {
         error_set(err, STATUS_UNSUPPORTED,
                   "model \"%s\" has no tokenizer.json, so messages can't become a prompt: "
@@ -338,14 +443,16 @@ enum reason openai_render(const struct served_model *model, const struct openai_
         error_set(err, STATUS_UNSUPPORTED, NO_FORMAT, model->name);
         return REASON_UNSUPPORTED_PARAMETER;
     }
+    enum reason reason = request->other_roles ? check_roles(model, request, err) : REASON_NONE;
+    if (reason)
+        return reason;
     struct str text;
-    struct json *json = NULL;
+    struct json *json;
     str_init(&text, RECORD_BYTES);
     struct chat_request chat = openai_chat_request(request);
     chat_record_write(&chat, &text);
-    enum status status = json_parse(text.data, text.length, limits, &json, err);
-    enum reason reason =
-        status == STATUS_OK ? render(model, json_root(json), ids, err) : REASON_MALFORMED;
+    enum status status = parse_written(&text, &json, err);
+    reason = status == STATUS_OK ? render(model, json_root(json), ids, err) : REASON_MALFORMED;
     json_destroy(json);
     str_deinit(&text);
     return reason;

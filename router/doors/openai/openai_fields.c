@@ -123,6 +123,19 @@ bool openai_field_text(const struct openai_fields *fields, const char *key, cons
     return json_as_string(value, out, NULL, &why) == STATUS_OK || malformed(fields, key, &why);
 }
 
+bool openai_field_content(const struct openai_fields *fields, const char *key, struct text *out)
+{
+    struct error why;
+    struct text text;
+    const struct json_value *value = openai_field(fields, key);
+    if (!value)
+        return false;
+    if (json_as_string(value, &text.bytes, &text.length, &why) != STATUS_OK)
+        return malformed(fields, key, &why);
+    *out = text;
+    return true;
+}
+
 static bool container(const struct openai_fields *fields, const char *key, enum json_kind kind,
                       const struct json_value **out)
 {

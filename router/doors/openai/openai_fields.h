@@ -10,6 +10,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/json/json.h"
+#include "common/base/str.h"
 #include "router/doors/openai/openai_error.h"
 
 struct openai_ids {
@@ -34,8 +35,10 @@ bool openai_field_range(const struct openai_fields *fields, const char *key, uin
                         uint32_t max, uint32_t *out);
 /* The value must be finite as a float. */
 bool openai_field_float(const struct openai_fields *fields, const char *key, float *out);
-/* The text must have no NUL inside: the messages hold C strings. */
+/* The text must have no NUL inside: a name. */
 bool openai_field_text(const struct openai_fields *fields, const char *key, const char **out);
+/* A text that a tokenizer or a template gets: a NUL is a character like others. */
+bool openai_field_content(const struct openai_fields *fields, const char *key, struct text *out);
 bool openai_field_array(const struct openai_fields *fields, const char *key,
                         const struct json_value **out);
 bool openai_field_object(const struct openai_fields *fields, const char *key,

@@ -1,7 +1,7 @@
 #include "router/doors/openai/openai_request.h"
 
 #include "common/base/domain/priority.h"
-#include "common/base/str.h"
+#include "proto/proto_text.h"
 #include "router/doors/openai/openai_chat.h"
 #include "router/doors/openai/openai_fields.h"
 
@@ -136,9 +136,11 @@ static bool read_text(const struct openai_fields *fields, const char *name,
                       const struct json_value *value, struct openai_prompt *prompt)
 {
     struct error why;
-    if (json_as_string(value, &prompt->text, NULL, &why) == STATUS_OK)
-        return true;
-    return openai_field_refuse(fields, name, REASON_MALFORMED, "%s", why.text);
+    struct text text;
+    if (json_as_string(value, &text.bytes, &text.length, &why) != STATUS_OK)
+        return openai_field_refuse(fields, name, REASON_MALFORMED, "%s", why.text);
+    *prompt = (struct openai_prompt){.text = text};
+    return true;
 }
 
 static void read_several(const struct openai_fields *fields, const struct json_value *array,
@@ -324,9 +326,9 @@ const Baton__V1__GenerateRequest *openai_request_message(struct openai_request *
         str_copy(request->ids_field, sizeof request->ids_field, "prompt");
     request->fields = (struct request_fields){
         .ids = request->ids_field, .stops = "stop", .stop_ids = "stop_token_ids"};
-    if (prompt->text) {
+    if (prompt->text.bytes) {
         message->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
-        message->text = (char *)prompt->text;
+        message->text = proto_bytes(prompt->text);
     } else {
         request->ids.ids = (uint32_t *)prompt->ids;
         request->ids.n_ids = prompt->id_count;
@@ -336,10 +338,10 @@ const Baton__V1__GenerateRequest *openai_request_message(struct openai_request *
     return message;
 }
 
-void openai_request_fill(const struct openai_request *request, const struct request_model *model,
-                         size_t prompt_tokens, struct request_params *params)
+void openai_request_fill(const struct request_model *model, size_t prompt_tokens,
+                         struct request_params *params)
 {
-    if (request->kind != OPENAI_CHAT || params->max_tokens_given || prompt_tokens >= model->context)
+    if (params->max_tokens_given || prompt_tokens >= model->context)
         return;
     size_t room = model->context - prompt_tokens;
     uint32_t most = room < SAMPLING_MAX_TOKENS_LIMIT ? (uint32_t)room : SAMPLING_MAX_TOKENS_LIMIT;

@@ -31,7 +31,7 @@ enum openai_tool_choice {
 };
 
 struct openai_prompt {
-    const char *text; /* NULL: `ids` */
+    struct text text; /* .bytes NULL: `ids` */
     const uint32_t *ids;
     size_t id_count;
 };
@@ -57,6 +57,7 @@ struct openai_request {
 
     /* For a chat: */
     const struct json_value *messages;
+    bool other_roles; /* a message has a role that only some templates write */
     const struct json_value *tools, *documents, *template_arguments; /* NULL: none */
     bool add_generation_prompt, continue_final_message;
     enum openai_tool_choice tool_choice;
@@ -82,10 +83,10 @@ void openai_request_deinit(struct openai_request *request);
 const Baton__V1__GenerateRequest *openai_request_message(struct openai_request *request,
                                                          const struct openai_prompt *prompt);
 
-/* Lets a chat without max_tokens fill the context, up to the limit of one answer. Call it after
+/* Lets an answer without max_tokens fill the context, up to the limit of one answer. Call it after
  * request_parse and before request_fit. */
-void openai_request_fill(const struct openai_request *request, const struct request_model *model,
-                         size_t prompt_tokens, struct request_params *params);
+void openai_request_fill(const struct request_model *model, size_t prompt_tokens,
+                         struct request_params *params);
 
 /* Writes the parameter that a refusal of the validator is about; "" if it is about none. */
 void openai_request_param(enum openai_kind kind, enum reason reason, const char *sentence,

@@ -1,6 +1,7 @@
 #include "common/base/domain/logprobs.h"
 #include "common/base/json/json_write.h"
 #include "common/base/str.h"
+#include "proto/proto_text.h"
 #include "router/doors/openai/openai_fields.h"
 #include "router/doors/openai/openai_request.h"
 
@@ -68,18 +69,18 @@ static void read_stop_strings(const struct openai_fields *fields, struct openai_
     size_t count = json_kind(value) == JSON_ARRAY ? json_count(value) : 1;
     if (!value)
         return;
-    char **strings = arena_take(&request->arena, (count + 1) * sizeof *strings);
+    ProtobufCBinaryData *strings = arena_take(&request->arena, (count + 1) * sizeof *strings);
     for (size_t i = 0; strings && i < count; i++) {
         const struct json_value *one = json_kind(value) == JSON_ARRAY ? json_at(value, i) : value;
         struct error why;
-        const char *text;
+        struct text text;
         if (!one)
             continue;
-        if (json_as_string(one, &text, NULL, &why) != STATUS_OK) {
+        if (json_as_string(one, &text.bytes, &text.length, &why) != STATUS_OK) {
             openai_field_refuse(fields, "stop", REASON_INVALID_STOP, "[%zu]: %s", i, why.text);
             return;
         }
-        strings[request->stop.n_strings++] = (char *)text;
+        strings[request->stop.n_strings++] = proto_bytes(text);
     }
     request->stop.strings = strings;
 }
@@ -312,17 +313,14 @@ static void set_choice(const struct openai_fields *fields, const char *key,
     if (!openai_field_array(fields, key, &list))
         return;
     size_t count = json_count(list);
-    char **texts = arena_take(&request->arena, (count + 1) * sizeof *texts);
+    ProtobufCBinaryData *texts = arena_take(&request->arena, (count + 1) * sizeof *texts);
     for (size_t i = 0; i < count && texts; i++) {
-        const char *text;
-        size_t length;
-        if (json_as_string(json_at(list, i), &text, &length, NULL) != STATUS_OK ||
-            strlen(text) != length) {
-            openai_field_refuse(fields, key, REASON_MALFORMED,
-                                "element %zu is not a string without a NUL", i);
+        struct text text;
+        if (json_as_string(json_at(list, i), &text.bytes, &text.length, NULL) != STATUS_OK) {
+            openai_field_refuse(fields, key, REASON_MALFORMED, "element %zu is not a string", i);
             return;
         }
-        texts[i] = (char *)text;
+        texts[i] = proto_bytes(text);
     }
     if (!texts || !begin(fields, key, key, request))
         return;

@@ -77,7 +77,7 @@ static enum reason make_request(struct submission *s, struct request_params *par
     const struct served_model *model = model_of(s);
     char peer[HTTP_PEER_BYTES];
     http_exchange_peer(s->exchange, peer);
-    openai_request_fill(&s->request, &model->limits, count, params);
+    openai_request_fill(&model->limits, count, params);
     enum reason reason = request_fit(&model->limits, count, params, &s->refusal.err);
     if (!reason && !s->request.stream)
         reason = request_fit_once(count, params, &s->refusal.err);
@@ -120,10 +120,10 @@ static enum reason make_prompt(struct submission *s, const struct openai_prompt 
     const Baton__V1__GenerateRequest *message = openai_request_message(&s->request, prompt);
     enum reason reason =
         request_parse(message, &s->request.fields, &model->limits, params, &s->refusal.err);
-    if (!reason && params->text)
+    if (!reason && params->text.bytes)
         reason = prompt_tokens_make(model, params->text, params->add_special_tokens, &ids,
                                     &s->refusal.err);
-    if (!reason && params->text)
+    if (!reason && params->text.bytes)
         reason = make_request(s, params, ids.data, ids.count);
     else if (!reason)
         reason = make_request(s, params, params->token_ids, params->token_count);

@@ -34,7 +34,7 @@ bool openai_tokenize_read(struct openai_tokenize *tokenize, const char *body, si
     struct openai_fields fields = {tokenize->json ? json_root(tokenize->json) : NULL, "", refusal};
     openai_field_text(&fields, "model", &tokenize->model);
     openai_field_bool(&fields, "return_token_strs", &tokenize->token_strings);
-    if (!openai_field_text(&fields, "prompt", &tokenize->prompt)) {
+    if (!openai_field_content(&fields, "prompt", &tokenize->prompt)) {
         tokenize->add_special_tokens = false; /* the template writes them itself */
         tokenize->chat =
             (struct openai_request){.kind = OPENAI_CHAT, .add_generation_prompt = true};
@@ -167,9 +167,9 @@ static void answer_tokenize(struct asking *asking, const struct openai_tokenize 
     struct openai_token_strings strings = {text_of_token, model->tokenizer};
     token_ids_init(&ids, tokenize_most_tokens(model));
     str_init(&body, asking->api->max_answer_bytes);
-    enum reason reason =
-        asked->prompt ? tokenize_text(model, asked->prompt, asked->add_special_tokens, &ids, &err)
-                      : openai_render(model, &asked->chat, &ids, &err);
+    enum reason reason = asked->prompt.bytes ? tokenize_text(model, asked->prompt,
+                                                             asked->add_special_tokens, &ids, &err)
+                                             : openai_render(model, &asked->chat, &ids, &err);
     if (!reason) {
         uint32_t context = status_board_context(asking->api->board, asking->api->models,
                                                 (size_t)(model - asking->api->models->items));
@@ -179,7 +179,7 @@ static void answer_tokenize(struct asking *asking, const struct openai_tokenize 
         error_set(&err, STATUS_LIMIT,
                   "%zu tokens are too many for one answer: ask for less at once", ids.count);
     }
-    answer(asking, reason, asked->prompt ? "prompt" : "messages", err.text, &body);
+    answer(asking, reason, asked->prompt.bytes ? "prompt" : "messages", err.text, &body);
     str_deinit(&body);
     token_ids_deinit(&ids);
 }

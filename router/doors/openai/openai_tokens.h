@@ -11,7 +11,7 @@ struct openai_tokenize {
     struct arena arena;
     struct json *json;  /* the texts below point into it */
     const char *model;  /* "": none named */
-    const char *prompt; /* NULL: a chat */
+    struct text prompt; /* .bytes NULL: a chat */
     bool add_special_tokens;
     bool token_strings;         /* the answer shows each token's text too */
     struct openai_request chat; /* for openai_render; only the fields for a chat are set */

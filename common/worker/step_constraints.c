@@ -128,8 +128,8 @@ static void take(struct step_constraints *c, struct slot *slot, uint32_t token)
     const char *text = constraint_host_text(c->host, token, !slot->state.started, &length);
     slot->broken |=
         !text || !constraint_state_take(slot->lease->entry->constraint, &slot->state, text, length);
-    if (slot->mask && memcmp(&slot->mask->state, &slot->state, sizeof slot->state) != 0)
-        let_go(c, slot); /* within a string, for example, the state stays the same */
+    if (slot->mask && !constraint_masks_is_of(slot->lease->entry->masks, slot->mask, &slot->state))
+        let_go(c, slot); /* within a string, for example, the set stays the same */
     slot->taken++;
     slot->ready = false;
 }

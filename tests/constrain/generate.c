@@ -162,6 +162,8 @@ uint32_t draw_token(const struct vocabulary_source *source, const uint32_t *bits
     uint32_t closes = draw_among(lists[1], counts[1], bonus, rng, &sums[1]);
     free(lists[0]);
     free(lists[1]);
+    if (source->endless && counts[0])
+        return goes_on;
     return rng_unit(rng) * (sums[0] + sums[1]) < sums[1] ? closes : goes_on;
 }
 

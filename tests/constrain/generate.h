@@ -17,6 +17,7 @@ struct vocabulary_source {
     uint32_t count;
     uint32_t end_id;
     bool *closes; /* has a quote, bracket or brace */
+    bool endless; /* such tokens are drawn only if no other is allowed: answers run into limits */
     char (*made_up)[TOKEN_TRIE_MAX_BYTES + 1];
     uint8_t *made_up_lengths;
 };

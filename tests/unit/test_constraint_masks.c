@@ -173,6 +173,23 @@ static const struct {
     {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"x$\",\"maxLength\":7}"},
     {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"[0-9].[a-n]\",\"minLength\":4,"
                              "\"maxLength\":8}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"maxLength\":300}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"minLength\":270}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[^x]*$\",\"maxLength\":290}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"id$\",\"minLength\":9,"
+                             "\"maxLength\":36}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^([^0-9]{2})*$\",\"minLength\":"
+                             "7,\"maxLength\":21}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"format\":\"uri\",\"minLength\":1,"
+                             "\"maxLength\":45}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"anyOf\":[{\"type\":\"string\",\"maxLength\":6},{\"type\":"
+                             "\"string\",\"pattern\":\"^[a-m]*$\",\"maxLength\":13},{\"type\":"
+                             "\"string\",\"pattern\":\"^x\"}]}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"anyOf\":[{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}},{"
+                             "\"type\":\"string\",\"pattern\":\"^(\u00e9|[a-e])*$\",\"minLength\":"
+                             "2,\"maxLength\":4}]}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\","
+                             "\"minLength\":1,\"maxLength\":3}}"},
     {CONSTRAINT_REGEX, ".{0,6}(20|@).{0,3}"},
     {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[^xe\\u00e9]*$\"}"},
     {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"number\"}"},
@@ -213,6 +230,49 @@ static void test_masks_are_what_each_token_says(void **state)
     }
 }
 
+/* At each count of a long string, and in the midst of its characters. */
+static void test_masks_at_every_length(void **state)
+{
+    (void)state;
+    static const char *const schemas[] = {
+        "{\"type\":\"string\",\"minLength\":3,\"maxLength\":280}",
+        "{\"type\":\"string\",\"pattern\":\"^(..)*$\",\"minLength\":5,\"maxLength\":270}",
+        "{\"type\":\"string\",\"pattern\":\"[a@1].$\",\"maxLength\":265}"};
+    static const char *const characters[] = {"y", "\\u00e9", "\xc3\xa9", "@"};
+    static struct words words;
+    make_words(&words, 11, false);
+    struct token_trie *trie = trie_of(&words);
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
+        struct constraint *constraint = compiled(CONSTRAINT_JSON_SCHEMA, schemas[i]);
+        struct constraint_masks *masks = constraint_masks_create(constraint, trie, 64);
+        struct constraint_state at;
+        uint32_t bits[MAX_TOKENS / 32 + 1];
+        bool more = true;
+        constraint_state_init(constraint, &at);
+        assert_true(constraint_state_take(constraint, &at, "\"", 1));
+        for (uint32_t count = 0; more; count++) {
+            more = false;
+            if (count % 16 == 0 || count > 256)
+                check_mask(constraint, &words, &at, bits, constraint_masks_find(masks, &at, bits));
+            for (size_t c = 0; c < 4 && !more; c++) {
+                const char *character = characters[(count + c) % 4];
+                struct constraint_state next = at, within = at;
+                more = constraint_state_take(constraint, &next, character, strlen(character));
+                if (more && strlen(character) > 1 && count > 256) {
+                    assert_true(constraint_state_take(constraint, &within, character, 1));
+                    check_mask(constraint, &words, &within, bits,
+                               constraint_masks_find(masks, &within, bits));
+                }
+                at = more ? next : at;
+            }
+        }
+        assert_true(constraint_state_take(constraint, &at, "\"", 1));
+        constraint_masks_destroy(masks);
+        constraint_destroy(constraint);
+    }
+    token_trie_destroy(trie);
+}
+
 /* If the stack is almost full, fewer tokens are allowed than by the state alone. */
 static void test_masks_near_the_depth_limit(void **state)
 {
@@ -239,13 +299,12 @@ static void test_masks_near_the_depth_limit(void **state)
     token_trie_destroy(trie);
 }
 
-static void test_states_that_come_again_are_kept(void **state)
+static void check_one_walk(const char *schema)
 {
-    (void)state;
     static struct words words;
     make_words(&words, 1, false);
     struct token_trie *trie = trie_of(&words);
-    struct constraint *constraint = compiled(CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\"}");
+    struct constraint *constraint = compiled(CONSTRAINT_JSON_SCHEMA, schema);
     struct constraint_masks *masks = constraint_masks_create(constraint, trie, 16);
     struct constraint_state at;
     uint32_t bits[MAX_TOKENS / 32 + 1];
@@ -260,6 +319,16 @@ static void test_states_that_come_again_are_kept(void **state)
     constraint_masks_destroy(masks);
     constraint_destroy(constraint);
     token_trie_destroy(trie);
+}
+
+/* Far from its limits a string that counts is in one state, as one that doesn't. */
+static void test_states_that_come_again_are_kept(void **state)
+{
+    (void)state;
+    check_one_walk("{\"type\":\"string\"}");
+    check_one_walk("{\"type\":\"string\",\"maxLength\":8192}");
+    check_one_walk("{\"type\":\"string\",\"minLength\":300}");
+    check_one_walk("{\"type\":\"string\",\"pattern\":\"^x*$\",\"maxLength\":8192}");
 }
 
 /* Tokens with equal bytes are allowed together, however many, with longer tokens below them in the
@@ -530,6 +599,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_masks_are_what_each_token_says),
+        cmocka_unit_test(test_masks_at_every_length),
         cmocka_unit_test(test_masks_near_the_depth_limit),
         cmocka_unit_test(test_states_that_come_again_are_kept),
         cmocka_unit_test(test_tokens_with_equal_bytes),

@@ -18,6 +18,10 @@ struct unit {
     size_t caller_count, caller_capacity;
 };
 
+/* A set with gates that wait for a count is a junction. At a count, each gate is open or shut: shut
+ * places are left out, and the set is inside a string if an open one is in it. */
+enum subset_kind { SUBSET_PLAIN, SUBSET_JUNCTION, SUBSET_INSIDE };
+
 /* A state of the automaton: a set of places in the grammar. */
 struct subset {
     uint32_t first, count; /* in items, ascending */
@@ -25,6 +29,8 @@ struct subset {
     uint32_t next; /* subset with the same hash, + 1; 0: none */
     uint16_t call_unit;
     uint8_t label;
+    uint8_t kind;                 /* enum subset_kind */
+    uint32_t ranges, range_count; /* junction: in the automaton's ranges */
 };
 
 struct return_edge {
@@ -49,6 +55,10 @@ struct subsets {
     uint32_t now;
     uint32_t *set; /* the set that is being collected */
     size_t set_count, set_capacity;
+    enum subset_kind set_kind; /* set by close_set */
+    uint32_t *bounds;          /* counts at which a gate of a junction opens or shuts, ascending */
+    size_t bound_count, bound_capacity;
+    size_t range_capacity; /* elements of automaton->ranges */
     uint32_t *targets; /* targets of the class that is looked at; last_targets: of the one before */
     size_t target_count, target_capacity;
     uint32_t *last_targets;
@@ -83,13 +93,40 @@ static bool is_end(const struct grammar *grammar, uint32_t state)
     return grammar->rules[grammar->states[state].rule].end == state;
 }
 
-/* Follows all jumps from the collected places. Keeps only places that take something or end. */
-static void close_set(struct subsets *s)
+static bool is_open(const struct grammar *grammar, uint32_t gate, uint32_t count)
+{
+    const struct grammar_range *ranges = grammar->ranges + grammar->gates[gate - 1].first;
+    uint32_t low = 0, high = grammar->gates[gate - 1].count - 1;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (ranges[middle].high < count)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return ranges[low].low <= count && (count <= ranges[low].high);
+}
+
+#define NO_COUNT UINT32_MAX
+
+/* Follows all jumps from the collected places. Keeps only places that take something or end, and
+ * those with a gate: all of them without a count, otherwise the open ones. */
+static void close_set_at(struct subsets *s, uint32_t count)
 {
     const struct grammar *grammar = s->grammar;
     size_t kept = 0;
+    s->set_kind = SUBSET_PLAIN;
     for (size_t i = 0; i < s->set_count; i++) {
-        uint32_t state = s->set[i];
+        uint32_t state = s->set[i], gate = grammar->states[state].gate;
+        if (gate && count == NO_COUNT) {
+            s->set_kind = SUBSET_JUNCTION;
+            s->set[kept++] = state;
+            continue;
+        }
+        if (gate && !is_open(grammar, gate, count))
+            continue;
+        if (gate)
+            s->set_kind = SUBSET_INSIDE;
         bool matters = is_end(grammar, state);
         for (uint32_t e = grammar->states[state].first; e != GRAMMAR_NONE;
              e = grammar->edges[e].next) {
@@ -105,6 +142,11 @@ static void close_set(struct subsets *s)
     s->set_count = kept;
     if (kept)
         qsort(s->set, kept, sizeof *s->set, ascending);
+}
+
+static void close_set(struct subsets *s)
+{
+    close_set_at(s, NO_COUNT);
 }
 
 static void begin_set(struct subsets *s)
@@ -132,11 +174,12 @@ static uint16_t state_of_set(struct subsets *s, uint32_t unit)
 {
     if (!s->set_count)
         return AUTOMATON_NONE;
-    uint64_t hash = hash_bytes(s->set, s->set_count * sizeof *s->set, HASH_SEED ^ unit);
+    uint64_t hash = hash_bytes(s->set, s->set_count * sizeof *s->set,
+                               HASH_SEED ^ unit ^ (uint64_t)s->set_kind << 32);
     uint32_t *slot = &s->slots[(hash ^ (hash >> 32)) & (SLOTS - 1)];
     for (uint32_t at = *slot; at; at = s->subsets[at - 1].next) {
         const struct subset *known = &s->subsets[at - 1];
-        if (known->unit == unit && known->count == s->set_count &&
+        if (known->unit == unit && known->kind == s->set_kind && known->count == s->set_count &&
             !memcmp(s->items + known->first, s->set, s->set_count * sizeof *s->set))
             return (uint16_t)(at - 1);
     }
@@ -152,7 +195,8 @@ static uint16_t state_of_set(struct subsets *s, uint32_t unit)
                                                   .unit = unit,
                                                   .next = *slot,
                                                   .call_unit = AUTOMATON_NONE,
-                                                  .label = AUTOMATON_NO_LABEL};
+                                                  .label = AUTOMATON_NO_LABEL,
+                                                  .kind = (uint8_t)s->set_kind};
     for (size_t i = 0; i < s->set_count; i++) {
         s->items = grow(s->items, s->item_count, &s->item_capacity, sizeof *s->items);
         s->items[s->item_count++] = s->set[i];
@@ -345,6 +389,87 @@ static bool find_bytes(struct subsets *s, uint16_t state)
     return true;
 }
 
+static void add_bound(struct subsets *s, uint32_t count)
+{
+    s->bounds = grow(s->bounds, s->bound_count, &s->bound_capacity, sizeof *s->bounds);
+    s->bounds[s->bound_count++] = count;
+}
+
+/* Sets `bounds`, 0 first: between two of them the junction stands for one state. */
+static void find_bounds(struct subsets *s, uint16_t junction)
+{
+    const struct grammar *grammar = s->grammar;
+    struct subset subset = s->subsets[junction];
+    s->bound_count = 0;
+    add_bound(s, 0);
+    begin_set(s);
+    for (uint32_t i = 0; i < subset.count; i++)
+        collect(s, s->items[subset.first + i]);
+    for (size_t i = 0; i < s->set_count; i++) {
+        const struct grammar_state *state = &grammar->states[s->set[i]];
+        const struct grammar_gate *gate = state->gate ? &grammar->gates[state->gate - 1] : NULL;
+        for (uint32_t r = 0; gate && r < gate->count; r++) {
+            struct grammar_range range = grammar->ranges[gate->first + r];
+            add_bound(s, range.low);
+            if (range.high != GRAMMAR_ENDLESS)
+                add_bound(s, range.high + 1u);
+        }
+        for (uint32_t e = state->first; e != GRAMMAR_NONE; e = grammar->edges[e].next)
+            if (grammar->edges[e].kind == EDGE_JUMP)
+                collect(s, grammar->edges[e].target);
+    }
+    grammar->steps->taken += 2 * (uint64_t)s->bound_count;
+    qsort(s->bounds, s->bound_count, sizeof *s->bounds, ascending);
+    size_t kept = 1;
+    for (size_t i = 1; i < s->bound_count; i++)
+        if (s->bounds[i] != s->bounds[kept - 1])
+            s->bounds[kept++] = s->bounds[i];
+    s->bound_count = kept;
+}
+
+/* Adds the state behind the last range, up to `last`; equal neighbours become one. */
+static bool add_range(struct subsets *s, uint32_t first, uint32_t last, uint16_t state)
+{
+    struct automaton *automaton = s->automaton;
+    if (automaton->range_count > first &&
+        automaton->ranges[automaton->range_count - 1].state == state) {
+        automaton->ranges[automaton->range_count - 1].last = (uint16_t)last;
+        return true;
+    }
+    if (automaton->range_count == AUTOMATON_MAX_RANGES)
+        return over(s, "ranges of lengths");
+    automaton->ranges = grow(automaton->ranges, automaton->range_count, &s->range_capacity,
+                             sizeof *automaton->ranges);
+    automaton->ranges[automaton->range_count++] = (struct automaton_range){(uint16_t)last, state};
+    return true;
+}
+
+/* Finds the states that a junction stands for. */
+static bool find_ranges(struct subsets *s, uint16_t junction)
+{
+    struct automaton *automaton = s->automaton;
+    struct subset subset = s->subsets[junction];
+    uint32_t first = (uint32_t)automaton->range_count;
+    find_bounds(s, junction);
+    for (size_t b = 0; b < s->bound_count; b++) {
+        begin_set(s);
+        for (uint32_t i = 0; i < subset.count; i++)
+            collect(s, s->items[subset.first + i]);
+        close_set_at(s, s->bounds[b]);
+        uint16_t state = state_of_set(s, subset.unit);
+        bool is_last = b + 1 == s->bound_count;
+        if (compile_steps_over(s->grammar->steps))
+            over(s, "steps");
+        if (s->over || !add_range(s, first, is_last ? UINT16_MAX : s->bounds[b + 1] - 1, state))
+            return false;
+    }
+    if (s->bounds[s->bound_count - 1] > automaton->most_count)
+        automaton->most_count = (uint16_t)s->bounds[s->bound_count - 1];
+    s->subsets[junction].ranges = first;
+    s->subsets[junction].range_count = (uint32_t)automaton->range_count - first;
+    return true;
+}
+
 /* Sets the classes of bytes: bytes that no edge tells apart share one. */
 static void find_classes(struct subsets *s)
 {
@@ -375,6 +500,11 @@ static bool subsets_build(struct subsets *s, uint32_t root)
     find_classes(s);
     unit_of(s, &root, 1);
     for (size_t state = 0; state < s->subset_count && !s->over; state++) {
+        if (s->subsets[state].kind == SUBSET_JUNCTION) {
+            if (!find_ranges(s, (uint16_t)state))
+                break;
+            continue;
+        }
         if (!find_label(s, (uint16_t)state) || !find_call(s, (uint16_t)state) ||
             !find_bytes(s, (uint16_t)state))
             break;
@@ -398,6 +528,7 @@ static void subsets_deinit(struct subsets *s)
     free(s->stamp);
     free(s->alone);
     free(s->set);
+    free(s->bounds);
     free(s->targets);
     free(s->last_targets);
 }
@@ -407,6 +538,9 @@ void automaton_deinit(struct automaton *automaton)
     free(automaton->next);
     free(automaton->states);
     free(automaton->return_to);
+    free(automaton->ranges);
+    free(automaton->strings);
+    free(automaton->bounds);
     *automaton = (struct automaton){0};
 }
 
@@ -414,7 +548,10 @@ size_t automaton_bytes(const struct automaton *automaton)
 {
     return automaton->state_count *
                (automaton->class_count * sizeof *automaton->next + sizeof *automaton->states) +
-           automaton->return_count * sizeof *automaton->return_to;
+           automaton->return_count * sizeof *automaton->return_to +
+           automaton->range_count * sizeof *automaton->ranges +
+           automaton->string_count * sizeof *automaton->strings +
+           automaton->bound_count * sizeof *automaton->bounds;
 }
 
 static void *take(size_t count, size_t size)
@@ -432,12 +569,18 @@ static void lay_out_states(struct subsets *s)
     for (size_t i = 0; i < s->subset_count; i++) {
         const struct subset *subset = &s->subsets[i];
         struct automaton_state *state = &automaton->states[i];
-        *state = (struct automaton_state){.call = AUTOMATON_NONE, .label = subset->label};
+        *state = (struct automaton_state){.call = AUTOMATON_NONE,
+                                          .label = subset->label,
+                                          .junction = subset->kind == SUBSET_JUNCTION,
+                                          .inside = subset->kind == SUBSET_INSIDE,
+                                          .ranges = subset->ranges,
+                                          .range_count = subset->range_count};
         if (subset->call_unit == AUTOMATON_NONE)
             continue;
         state->call = s->units[subset->call_unit].start;
         state->returns = (uint32_t)automaton->return_count;
-        automaton->return_count += s->units[subset->call_unit].label_count;
+        state->label_count = (uint8_t)s->units[subset->call_unit].label_count;
+        automaton->return_count += state->label_count;
     }
     automaton->return_to = take(automaton->return_count, sizeof *automaton->return_to);
     memset(automaton->return_to, 0xff, automaton->return_count * sizeof *automaton->return_to);
@@ -448,6 +591,7 @@ static void lay_out_states(struct subsets *s)
     automaton->start = s->units[0].start;
 }
 
+/* Sets `final` and `slow`. */
 static void find_final(struct automaton *automaton)
 {
     for (size_t i = 0; i < automaton->state_count; i++) {
@@ -457,16 +601,19 @@ static void find_final(struct automaton *automaton)
         for (uint32_t c = 0; c < automaton->class_count; c++)
             goes_on = goes_on || row[c] != AUTOMATON_NONE;
         state->final = !goes_on && state->label != AUTOMATON_NO_LABEL;
+        state->slow = state->slow || state->final || state->junction;
+        for (uint32_t c = 0; c < automaton->class_count && state->inside; c++)
+            if (row[c] != AUTOMATON_NONE)
+                automaton->states[row[c]].slow = true; /* the count ends there */
     }
 }
 
 /* Returns the frames that are enough for the call of state i, whatever label it ends with, if the
  * way through is chosen well. */
-static uint8_t need_of_call(const struct subsets *s, uint32_t i)
+static uint8_t need_of_call(const struct automaton *automaton, size_t i)
 {
-    const struct automaton *automaton = s->automaton;
     const struct automaton_state *state = &automaton->states[i];
-    uint32_t labels = s->units[s->subsets[i].call_unit].label_count;
+    uint32_t labels = state->label_count;
     uint8_t start = automaton->states[state->call].need;
     if (start >= NEED_NEVER - 1 || !labels)
         return NEED_NEVER;
@@ -491,30 +638,69 @@ static uint8_t need_of(const struct automaton *automaton, size_t i)
     return need;
 }
 
+static uint8_t larger(uint8_t a, uint8_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Finds frames that are enough for each string that counts. From each of its states bytes lead on,
+ * if `needs` is to be 0, until no more characters may come: then the string can end. */
+static void find_string_needs(const struct automaton *automaton, uint8_t *needs)
+{
+    memset(needs, 0, automaton->string_count);
+    for (size_t i = 0; i < automaton->state_count; i++) {
+        const struct automaton_state *state = &automaton->states[i];
+        const uint16_t *row = automaton->next + i * automaton->class_count;
+        uint8_t *need = &needs[state->string], called = NEED_NEVER;
+        bool byte = false;
+        if (!state->inside)
+            continue;
+        for (uint32_t c = 0; c < automaton->class_count; c++) {
+            byte = byte || row[c] != AUTOMATON_NONE;
+            if (row[c] != AUTOMATON_NONE && !automaton->states[row[c]].junction)
+                *need = larger(*need, automaton->states[row[c]].need);
+        }
+        for (uint32_t label = 0; label < state->label_count; label++) {
+            uint16_t behind = automaton->return_to[state->returns + label];
+            if (!automaton->states[behind].junction)
+                *need = larger(*need, automaton->states[behind].need);
+        }
+        if (state->call != AUTOMATON_NONE && automaton->states[state->call].need < NEED_NEVER - 1)
+            called = (uint8_t)(automaton->states[state->call].need + 1);
+        if (!byte)
+            *need = larger(*need, called);
+    }
+}
+
 /* Finds the least fixed point of `need`. States mostly lead to later states, so going from the last
  * to the first takes few rounds. Returns false if the steps are over. */
 static bool find_needs(struct subsets *s)
 {
     struct automaton *automaton = s->automaton;
+    uint8_t *needs = take(automaton->string_count, sizeof *needs);
     for (size_t i = 0; i < automaton->state_count; i++)
         automaton->states[i].need = automaton->states[i].call_need = NEED_NEVER;
     for (bool changed = true; changed;) {
         changed = false;
+        if (automaton->string_count)
+            find_string_needs(automaton, needs);
         for (size_t i = automaton->state_count; i-- > 0;) {
             struct automaton_state *state = &automaton->states[i];
             if (state->call != AUTOMATON_NONE)
-                state->call_need = need_of_call(s, (uint32_t)i);
-            uint8_t need = need_of(automaton, i);
+                state->call_need = need_of_call(automaton, i);
+            bool counts = state->inside || state->junction;
+            uint8_t need = counts ? needs[state->string] : need_of(automaton, i);
             changed = changed || need < state->need;
             state->need = need;
         }
         if (!compile_steps_take(s->grammar->steps,
                                 (uint64_t)automaton->state_count * automaton->class_count)) {
             s->over = "steps";
-            return false;
+            break;
         }
     }
-    return true;
+    free(needs);
+    return !s->over;
 }
 
 /* Returns the note of the rule with the most states: most likely it makes the automaton too
@@ -541,7 +727,8 @@ enum status automaton_build(const struct grammar *grammar, uint32_t root, uint32
     if (built) {
         lay_out_states(&s);
         find_final(automaton);
-        built = find_needs(&s);
+        built = automaton_find_strings(automaton, grammar->steps) || over(&s, "steps");
+        built = built && find_needs(&s);
     }
     if (built && !automaton_find_plain(automaton, grammar->steps)) {
         s.over = "steps";

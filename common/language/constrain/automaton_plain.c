@@ -91,6 +91,21 @@ static struct characters characters_from(const struct automaton *automaton, uint
     return out;
 }
 
+/* Returns the state that a character from `state` to `to` leads to, as long as the count stays in
+ * the state's home. AUTOMATON_NONE: another class is at home there. */
+static uint16_t landing(const struct automaton *automaton, const struct automaton_state *state,
+                        uint16_t to)
+{
+    if (to == AUTOMATON_NONE || !automaton->states[to].junction)
+        return to;
+    uint16_t found = automaton_at_count(automaton, &automaton->states[to], state->home_first);
+    if (!state->inside || found == AUTOMATON_NONE)
+        return AUTOMATON_NONE;
+    const struct automaton_state *behind = &automaton->states[found];
+    bool same_home = !behind->inside || behind->home_first == state->home_first;
+    return same_home ? found : AUTOMATON_NONE;
+}
+
 /* Adds the states that characters of several bytes lead to from `state`. Such characters are always
  * called. */
 static void add_called(const struct automaton *automaton, const struct automaton_state *state,
@@ -99,12 +114,14 @@ static void add_called(const struct automaton *automaton, const struct automaton
     for (uint32_t i = 0; i < characters->ends.count; i++) {
         uint8_t label = automaton->states[characters->ends.state[i]].label;
         if (label != AUTOMATON_NO_LABEL)
-            add_place(places, automaton->return_to[state->returns + label]);
+            add_place(places,
+                      landing(automaton, state, automaton->return_to[state->returns + label]));
     }
 }
 
 /* One plain character from a state. A group is in `groups` only if each of its characters leads
- * somewhere; `places` are the states that these characters lead to. */
+ * somewhere; `places` are the states that these characters lead to (landing), AUTOMATON_NONE among
+ * them: nothing is known of what follows. */
 struct plain_step {
     uint64_t groups;
     struct places places;
@@ -136,7 +153,7 @@ static struct plain_step step_from(const struct automaton *automaton, uint32_t i
     }
     for (uint32_t byte = 0x20; byte < 0x80; byte++)
         if (in_groups(step.groups, byte))
-            add_place(&step.places, row[automaton->class_of[byte]]);
+            add_place(&step.places, landing(automaton, state, row[automaton->class_of[byte]]));
     if (step.groups >> PLAIN_GROUP_LONG & 1)
         add_called(automaton, state, called, &step.places);
     if (step.places.over)
@@ -168,7 +185,10 @@ static bool improve(struct automaton *automaton, uint32_t i, const struct plain_
     bool endless = true;
     struct automaton_state *state = &automaton->states[i];
     for (uint32_t p = 0; p < step->places.count; p++) {
-        const struct automaton_state *next = &automaton->states[step->places.state[p]];
+        static const struct automaton_state unknown = {.plain_most = AUTOMATON_PLAIN_MANY};
+        uint16_t place = step->places.state[p];
+        const struct automaton_state *next =
+            place == AUTOMATON_NONE ? &unknown : &automaton->states[place];
         bool same = !(state->plain_groups & ~next->plain_groups);
         uint8_t behind = same ? next->plain_all : 0;
         all = behind < all ? behind : all;
@@ -194,7 +214,8 @@ static uint64_t groups_to(const struct automaton *automaton, uint32_t i,
     const uint16_t *row = automaton->next + (size_t)i * automaton->class_count;
     uint64_t groups = step->groups;
     for (uint32_t byte = 0x20; byte < 0x80; byte++)
-        if (in_groups(step->groups, byte) && row[automaton->class_of[byte]] != to)
+        if (in_groups(step->groups, byte) &&
+            landing(automaton, state, row[automaton->class_of[byte]]) != to)
             groups &= ~(1ull << plain_group((uint8_t)byte));
     if (groups >> PLAIN_GROUP_LONG & 1) {
         struct places places = {.count = 0};
@@ -216,6 +237,8 @@ static uint64_t dull_groups(const struct automaton *automaton, uint32_t i,
         return dead;
     for (uint32_t p = 0; p < step->places.count; p++) {
         uint16_t to = step->places.state[p];
+        if (to == AUTOMATON_NONE)
+            continue;
         const struct automaton_state *next = &automaton->states[to];
         if (next->plain_sure + 1u != state->plain_sure)
             continue;
@@ -238,6 +261,28 @@ static void find_dull(struct automaton *automaton, const struct plain_step *step
         for (uint32_t i = 0; i < automaton->state_count; i++)
             if (automaton->states[i].plain_sure == sure)
                 automaton->states[i].plain_dull = dull_groups(automaton, i, &steps[i], known);
+}
+
+/* Sets `home_closes`: no junction of the string stands for a state that takes plain characters at
+ * counts above home_last. */
+static void find_closing(struct automaton *automaton)
+{
+    uint32_t *last = calloc(automaton->string_count + 1, sizeof *last);
+    ASSERT(last);
+    for (size_t i = 0; i < automaton->state_count; i++) {
+        const struct automaton_state *junction = &automaton->states[i];
+        for (uint32_t r = 0; r < junction->range_count; r++) {
+            struct automaton_range range = automaton->ranges[junction->ranges + r];
+            if (range.state != AUTOMATON_NONE && automaton->states[range.state].plain_maybe &&
+                range.last > last[junction->string])
+                last[junction->string] = range.last;
+        }
+    }
+    for (size_t i = 0; i < automaton->state_count; i++)
+        if (automaton->states[i].inside)
+            automaton->states[i].home_closes =
+                automaton->states[i].home_last >= last[automaton->states[i].string];
+    free(last);
 }
 
 bool automaton_find_plain(struct automaton *automaton, struct compile_steps *steps_taken)
@@ -279,6 +324,7 @@ bool automaton_find_plain(struct automaton *automaton, struct compile_steps *ste
         within = compile_steps_take(steps_taken, 4 * (uint64_t)open_count);
     }
     find_dull(automaton, steps, known);
+    find_closing(automaton);
     free(known);
     free(steps);
     free(open);

@@ -248,28 +248,132 @@ static void put_between(struct characters *characters, bool json,
     charset_deinit(&set);
 }
 
-void characters_put_automaton(struct characters *characters, bool json,
-                              const struct text_automaton *automaton, uint32_t from, uint32_t to)
+/* Returns whether the class is the first in the row with its target. */
+static bool is_new_target(struct grammar *grammar, const uint16_t *row, uint32_t class)
 {
-    struct grammar *grammar = characters->grammar;
+    bool seen = row[class] == TEXT_NONE;
+    uint32_t before = 0;
+    for (; before < class && !seen; before++)
+        seen = row[before] == row[class];
+    grammar_spend(grammar, 1 + before / 4);
+    return !seen;
+}
+
+static uint32_t *add_states(struct grammar *grammar, const struct text_automaton *automaton,
+                            uint32_t from)
+{
     uint32_t *states = calloc(automaton->state_count + 1, sizeof *states);
     ASSERT(states);
     for (size_t i = 0; i < automaton->state_count; i++)
         states[i] = grammar_add_state(grammar, from);
     grammar_add_jump(grammar, from, states[0]);
+    return states;
+}
+
+void characters_put_automaton(struct characters *characters, bool json,
+                              const struct text_automaton *automaton, uint32_t from, uint32_t to)
+{
+    struct grammar *grammar = characters->grammar;
+    uint32_t *states = add_states(grammar, automaton, from);
     for (size_t i = 0; i < automaton->state_count && !grammar->full; i++) {
         const uint16_t *row = automaton->next + i * automaton->class_count;
         if (automaton->accepts[i])
             grammar_add_jump(grammar, states[i], to);
-        for (uint32_t c = 0; c < automaton->class_count && !grammar->full; c++) {
-            bool seen = row[c] == TEXT_NONE;
-            uint32_t before = 0;
-            for (; before < c && !seen; before++)
-                seen = row[before] == row[c];
-            grammar_spend(grammar, 1 + before / 4);
-            if (!seen)
+        for (uint32_t c = 0; c < automaton->class_count && !grammar->full; c++)
+            if (is_new_target(grammar, row, c))
                 put_between(characters, json, automaton, row, row[c], states[i], states[row[c]]);
+    }
+    free(states);
+}
+
+/* Returns the gate of the counts low..high (`high` UINT32_MAX: and beyond) in a place that is
+ * reached with `soonest` characters or more. */
+static uint32_t gate_between(struct grammar *grammar, uint32_t low, uint32_t high, uint32_t soonest)
+{
+    struct grammar_range range = {low <= soonest ? 0 : (uint16_t)low,
+                                  high == UINT32_MAX ? GRAMMAR_ENDLESS : (uint16_t)high};
+    return grammar_gate(grammar, &range, 1);
+}
+
+void characters_put_any_counted(struct characters *characters, uint32_t min, uint32_t max,
+                                uint32_t from, uint32_t to)
+{
+    struct grammar *grammar = characters->grammar;
+    uint32_t place = grammar_add_state(grammar, from);
+    grammar_add_jump(grammar, from, place);
+    if (max) {
+        uint32_t last = max == UINT32_MAX ? max : max - 1; /* one more may come behind so many */
+        uint32_t more = grammar_add_gated(grammar, place, gate_between(grammar, 0, last, 0));
+        characters_put_any(characters, more, place);
+    }
+    uint32_t end = grammar_add_gated(grammar, place, gate_between(grammar, min, max, 0));
+    grammar_add_jump(grammar, end, to);
+}
+
+/* Text of counted characters that is being put. */
+struct counting {
+    struct grammar *grammar;
+    const struct text_counts *counts;
+    struct grammar_range *ranges; /* ranges of the gate that is made */
+    size_t range_capacity;
+    uint32_t *places; /* places with gates that the state leads to so far */
+    size_t place_count, place_capacity;
+};
+
+/* Returns the gate of a character from `state` to `target`: one character before the counts at
+ * which the text may be in the target. 0: it is never open, or a limit is reached. */
+static uint32_t gate_to(struct counting *c, size_t state, uint16_t target)
+{
+    size_t count = 0;
+    for (uint32_t r = c->counts->first[target]; r; r = c->counts->ranges[r - 1].next) {
+        struct text_range range = c->counts->ranges[r - 1];
+        uint32_t low = range.low ? range.low - 1u : 0, high = range.high;
+        if (high != TEXT_COUNT_ENDLESS && high-- == 0)
+            continue;
+        if (high < c->counts->soonest[state])
+            continue;
+        if (low <= c->counts->soonest[state])
+            low = 0; /* such counts don't occur there */
+        c->ranges = grow(c->ranges, count, &c->range_capacity, sizeof *c->ranges);
+        c->ranges[count++] = (struct grammar_range){(uint16_t)low, (uint16_t)high};
+    }
+    return count ? grammar_gate(c->grammar, c->ranges, count) : 0;
+}
+
+/* Returns the place of `from` with the gate. */
+static uint32_t place_behind(struct counting *c, uint32_t from, uint32_t gate)
+{
+    grammar_spend(c->grammar, 1 + c->place_count / 4);
+    for (size_t i = 0; i < c->place_count; i++)
+        if (c->grammar->states[c->places[i]].gate == gate)
+            return c->places[i];
+    c->places = grow(c->places, c->place_count, &c->place_capacity, sizeof *c->places);
+    return c->places[c->place_count++] = grammar_add_gated(c->grammar, from, gate);
+}
+
+void characters_put_counted(struct characters *characters, const struct text_automaton *automaton,
+                            const struct text_counts *counts, uint32_t min, uint32_t max,
+                            uint32_t from, uint32_t to)
+{
+    struct grammar *grammar = characters->grammar;
+    struct counting counting = {.grammar = grammar, .counts = counts};
+    uint32_t *states = add_states(grammar, automaton, from);
+    for (size_t i = 0; i < automaton->state_count && !grammar->full; i++) {
+        const uint16_t *row = automaton->next + i * automaton->class_count;
+        counting.place_count = 0;
+        if (automaton->accepts[i]) {
+            uint32_t end = grammar_add_gated(grammar, states[i],
+                                             gate_between(grammar, min, max, counts->soonest[i]));
+            grammar_add_jump(grammar, end, to);
+        }
+        for (uint32_t c = 0; c < automaton->class_count && !grammar->full; c++) {
+            uint32_t gate = is_new_target(grammar, row, c) ? gate_to(&counting, i, row[c]) : 0;
+            if (gate)
+                put_between(characters, true, automaton, row, row[c],
+                            place_behind(&counting, states[i], gate), states[row[c]]);
         }
     }
+    free(counting.ranges);
+    free(counting.places);
     free(states);
 }

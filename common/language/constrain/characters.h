@@ -40,11 +40,20 @@ void characters_put(struct characters *characters, bool json, const struct chars
                     uint32_t from, uint32_t to);
 /* Puts one character of a JSON string, in any spelling. */
 void characters_put_any(struct characters *characters, uint32_t from, uint32_t to);
+/* Puts min..max characters of a JSON string, in any spelling, which are counted (grammar.h). `max`
+ * UINT32_MAX: no maximum; otherwise min <= max < GRAMMAR_ENDLESS. */
+void characters_put_any_counted(struct characters *characters, uint32_t min, uint32_t max,
+                                uint32_t from, uint32_t to);
 /* Puts a text (valid UTF-8) without quotes; an empty text is a jump. */
 void characters_put_text(struct characters *characters, bool json, const char *text, size_t length,
                          uint32_t from, uint32_t to);
 /* Puts all texts that the automaton matches, without quotes. It must match some text. */
 void characters_put_automaton(struct characters *characters, bool json,
                               const struct text_automaton *automaton, uint32_t from, uint32_t to);
+/* Puts the texts of min..max characters that the automaton matches, in a JSON string. `counts`: of
+ * text_counts_find for these; they must matter and not be none. */
+void characters_put_counted(struct characters *characters, const struct text_automaton *automaton,
+                            const struct text_counts *counts, uint32_t min, uint32_t max,
+                            uint32_t from, uint32_t to);
 
 #endif

@@ -424,11 +424,11 @@ bool constraint_state_take(const struct constraint *constraint, struct constrain
     /* Takes pieces, so that the pool is enough for any length. */
     while (length) {
         size_t piece = length < 256 ? length : 256;
-        struct automaton_cursor cursor = automaton_open(at.frames, at.depth, pool);
+        struct automaton_cursor cursor = automaton_open(at.frames, at.depth, at.count, pool);
         for (size_t i = 0; i < piece; i++)
             if (!automaton_step(&constraint->automaton, pool, &cursor, (uint8_t)bytes[i]))
                 return false;
-        at = (struct constraint_state){.depth = cursor.depth, .started = 1};
+        at = (struct constraint_state){.depth = cursor.depth, .count = cursor.count, .started = 1};
         at.frames[cursor.depth] = cursor.top;
         for (uint16_t below = cursor.below, i = cursor.depth; below != AUTOMATON_NONE;
              below = pool[below].below)
@@ -445,7 +445,7 @@ bool constraint_state_may_end(const struct constraint *constraint,
 {
     struct automaton_frame pool[AUTOMATON_POOL_FRAMES];
     return automaton_accepts(&constraint->automaton, pool,
-                             automaton_open(state->frames, state->depth, pool));
+                             automaton_open(state->frames, state->depth, state->count, pool));
 }
 
 bool constraint_state_is_complete(const struct constraint *constraint,
@@ -453,7 +453,8 @@ bool constraint_state_is_complete(const struct constraint *constraint,
 {
     const struct automaton *automaton = &constraint->automaton;
     struct automaton_frame pool[AUTOMATON_POOL_FRAMES];
-    const struct automaton_cursor cursor = automaton_open(state->frames, state->depth, pool);
+    const struct automaton_cursor cursor =
+        automaton_open(state->frames, state->depth, state->count, pool);
     if (!automaton_accepts(automaton, pool, cursor))
         return false;
     for (unsigned byte = 0; byte < 256; byte++) {

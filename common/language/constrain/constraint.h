@@ -59,9 +59,10 @@ size_t constraint_state_count(const struct constraint *constraint);
 /* Returns the automaton (automaton.h), which lives as long as the constraint. */
 const struct automaton *constraint_automaton(const struct constraint *constraint);
 
-/* Unused frames are zero, so that equal states are equal bytes. */
+/* Unused frames are zero, and so is a count that isn't used: equal states are equal bytes. */
 struct constraint_state {
     uint16_t depth;   /* frames below the top, which is frames[depth] */
+    uint16_t count;   /* characters of the string, if it counts them (automaton.h) */
     uint16_t started; /* 1: a token was taken */
     uint16_t frames[CONSTRAINT_MAX_FRAMES];
 };

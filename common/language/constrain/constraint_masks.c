@@ -24,11 +24,22 @@ static inline bool step(const struct automaton *automaton, struct automaton_fram
 {
     uint16_t next =
         automaton->next[(size_t)cursor->top * automaton->class_count + automaton->class_of[byte]];
-    if (next == AUTOMATON_NONE || automaton->states[next].final ||
+    if (next == AUTOMATON_NONE || automaton->states[next].slow ||
         cursor->depth + automaton->states[next].need > automaton->max_depth)
         return automaton_step(automaton, pool, cursor, byte);
     cursor->top = next;
     return true;
+}
+
+/* Returns for how many characters from here on the state's plain_* fields hold: as long as the
+ * count of the string stays in the state's home. */
+static inline uint32_t plain_room(const struct automaton_state *state, uint16_t count)
+{
+    if (!state->inside)
+        return UINT32_MAX;
+    if (count < state->home_first || count > state->home_last)
+        return 0;
+    return state->home_last == UINT16_MAX ? UINT32_MAX : state->home_last - count + 1u;
 }
 
 /* Nodes of one level that are still to be looked at; `at` is the cursor above them. */
@@ -80,7 +91,7 @@ void constraint_walk_begin(struct constraint_walk *walk, const struct constraint
     walk->automaton = constraint_automaton(constraint);
     walk->trie = trie;
     walk->forest = trie->has_first && !state->started ? &trie->first : &trie->inside;
-    walk->start = automaton_open(state->frames, state->depth, walk->pool);
+    walk->start = automaton_open(state->frames, state->depth, state->count, walk->pool);
     walk->phase = PHASE_CLEAR;
 }
 
@@ -111,12 +122,13 @@ static bool walk_tree(struct constraint_walk *walk, uint32_t *bits, uint64_t *no
             continue;
         const struct automaton_state *state = &automaton->states[cursor.top];
         uint32_t depth = (uint32_t)(level - walk->levels) + 1;
-        bool all = walk->plain && !(node->groups & ~state->plain_groups) &&
+        uint32_t room = plain_room(state, cursor.count);
+        bool all = walk->plain && !(node->groups & ~state->plain_groups) && node->below <= room &&
                    (state->plain_endless || node->below <= state->plain_all);
         bool none =
-            walk->plain &&
-            (!(node->groups & state->plain_maybe) ||
-             (depth + state->plain_sure <= walk->done && !(node->groups & ~state->plain_dull)));
+            walk->plain && (!(node->groups & state->plain_maybe) ||
+                            (depth + state->plain_sure <= walk->done &&
+                             !(node->groups & ~state->plain_dull) && state->plain_sure < room));
         if (depth + (all ? node->below : 0u) > walk->done) {
             uint32_t end = all ? node->last : own_end(walk->tree, node);
             for (uint32_t i = node->first; i < end; i++)
@@ -146,8 +158,15 @@ static enum phase begin_plain(struct constraint_walk *walk, uint32_t *bits)
     const struct automaton_state *state = &automaton->states[walk->start.top];
     const struct token_tree *tree = &forest->plain;
     bool deep = walk->start.depth + automaton->most_need > automaton->max_depth;
+    uint32_t room = plain_room(state, walk->start.count);
     uint32_t all = deep ? 0 : state->plain_sure;
-    if (all && state->plain_endless) {
+    if (all && state->plain_endless && room < TOKEN_TRIE_MAX_BYTES)
+        all = room; /* and then the count leaves the home */
+    all = all < room ? all : room;
+    bool closes = state->home_closes && room && room < state->plain_most;
+    uint32_t most = closes ? room : state->plain_most;
+    bool known = most <= room; /* otherwise `most` may not hold */
+    if (all && state->plain_endless && room >= TOKEN_TRIE_MAX_BYTES) {
         add_set(bits, forest->all_plain, walk->trie->words);
         return PHASE_ENDS;
     }
@@ -159,7 +178,7 @@ static enum phase begin_plain(struct constraint_walk *walk, uint32_t *bits)
     walk->done = all;
     walk->plain = !deep;
     begin_tree(walk, tree);
-    return deep || all != state->plain_most ? PHASE_PLAIN : PHASE_ENDS;
+    return deep || !known || all != most ? PHASE_PLAIN : PHASE_ENDS;
 }
 
 bool constraint_walk_go(struct constraint_walk *walk, uint32_t *bits, uint64_t *nodes_left)
@@ -267,21 +286,50 @@ static struct constraint_mask *place_for(struct constraint_masks *masks, uint64_
     return oldest;
 }
 
+/* Returns the state that stands for all with the same set: with the first count of a class, if any
+ * token ends within it from here and from there. */
+static struct constraint_state key_of(const struct constraint_masks *masks,
+                                      const struct constraint_state *state)
+{
+    const struct automaton *automaton = constraint_automaton(masks->constraint);
+    struct constraint_state key = *state;
+    /* The top may be a character of several bytes within the string. */
+    for (uint32_t below = 0; below <= 1 && below <= state->depth; below++) {
+        const struct automaton_state *at = &automaton->states[state->frames[state->depth - below]];
+        if (!at->inside)
+            continue;
+        struct automaton_class class = automaton_class_of(automaton, at->string, state->count);
+        if (class.last == UINT16_MAX || class.last - state->count >= TOKEN_TRIE_MAX_BYTES)
+            key.count = class.first;
+        break;
+    }
+    return key;
+}
+
+bool constraint_masks_is_of(const struct constraint_masks *masks,
+                            const struct constraint_mask *mask,
+                            const struct constraint_state *state)
+{
+    struct constraint_state key = key_of(masks, state);
+    return memcmp(&mask->state, &key, sizeof key) == 0;
+}
+
 struct constraint_mask *constraint_masks_take(struct constraint_masks *masks,
                                               const struct constraint_state *state,
                                               struct constraint_mask *spare)
 {
     size_t length =
         offsetof(struct constraint_state, frames) + (state->depth + 1u) * sizeof *state->frames;
-    uint64_t hash = hash_bytes(state, length, HASH_SEED);
+    struct constraint_state key = key_of(masks, state);
+    uint64_t hash = hash_bytes(&key, length, HASH_SEED);
     hash ^= hash >> 32;
-    struct constraint_mask *mask = find(masks, state, hash);
+    struct constraint_mask *mask = find(masks, &key, hash);
     if (mask) {
         masks->counts.found++;
     } else {
         mask = place_for(masks, hash);
         mask = mask ? mask : spare;
-        *mask = (struct constraint_mask){.state = *state, .bits = mask->bits};
+        *mask = (struct constraint_mask){.state = key, .bits = mask->bits};
     }
     mask->holders++;
     mask->last_used = ++masks->clock;

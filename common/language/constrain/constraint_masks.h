@@ -33,7 +33,7 @@ struct constraint_masks;
 /* The set of a state: bit id % 32 of bits[id / 32] is set for each token that may come next, and
  * for the end ids if the answer may end. */
 struct constraint_mask {
-    struct constraint_state state;
+    struct constraint_state state; /* one of those that share the set */
     uint32_t *bits; /* [trie->words]; the maker writes them until `whole`; constant then */
     uint32_t holders;
     bool whole;
@@ -55,6 +55,11 @@ void constraint_masks_destroy(struct constraint_masks *masks); /* NULL is fine *
 struct constraint_mask *constraint_masks_take(struct constraint_masks *masks,
                                               const struct constraint_state *state,
                                               struct constraint_mask *spare);
+/* Returns whether the set is the state's. States with equal stacks share a set where a counted
+ * string is far from its limits. */
+bool constraint_masks_is_of(const struct constraint_masks *masks,
+                            const struct constraint_mask *mask,
+                            const struct constraint_state *state);
 /* Forgets the set if it isn't whole and has no other holder. */
 void constraint_masks_give(struct constraint_mask *mask);
 /* Begins the walk that makes the set whole. */

@@ -122,6 +122,7 @@ struct parser {
     struct expression *expression;
     struct error *err;
     int depth;
+    bool bars; /* a | stands outside of all groups */
 };
 
 static bool at_end(const struct parser *parser)
@@ -396,8 +397,8 @@ static enum status parse_group_kind(struct parser *parser)
     static const struct {
         const char *start, *name;
     } refused[] = {
-        {"?=", "lookahead (?=) isn't supported"},
-        {"?!", "negative lookahead (?!) isn't supported"},
+        {"?=", "lookahead (?=) isn't supported, except behind a first ^,"},
+        {"?!", "negative lookahead (?!) isn't supported, except behind a first ^,"},
         {"?<=", "lookbehind (?<=) isn't supported"},
         {"?<!", "negative lookbehind (?<!) isn't supported"},
         {"?>", "an atomic group (?>) isn't supported"},
@@ -565,10 +566,62 @@ static enum status parse_alternatives(struct parser *parser, uint32_t *node)
         parts = grow(parts, count, &capacity, sizeof *parts);
         parts[count++] = part;
     } while (status == STATUS_OK && take(parser, "|"));
+    parser->bars |= parser->depth == 0 && count > 1;
     if (status == STATUS_OK)
         *node = join(parser, EXPRESSION_OR, parts, count);
     free(parts);
     return status;
+}
+
+/* Takes ^ and the lookaheads behind it. Sets *begin if there is a ^. */
+static enum status parse_looks(struct parser *parser, bool *begin)
+{
+    struct expression *e = parser->expression;
+    size_t start = parser->at;
+    *begin = take(parser, "^");
+    while (next_is(parser, "(?=") || next_is(parser, "(?!")) {
+        if (e->look_count == EXPRESSION_MAX_LOOKS)
+            return fail(parser, STATUS_LIMIT, "more than 8 lookaheads");
+        struct expression_look *look = &e->looks[e->look_count++];
+        look->negative = next_is(parser, "(?!");
+        parser->at += strlen("(?=");
+        parser->depth++;
+        TRY(parse_alternatives(parser, &look->node));
+        parser->depth--;
+        if (!take(parser, ")"))
+            return fail(parser, STATUS_INVALID, "a group has no end");
+        if (next_is(parser, "*") || next_is(parser, "+") || next_is(parser, "?") ||
+            next_is(parser, "{"))
+            return fail(parser, STATUS_UNSUPPORTED, "a repeated lookahead isn't supported");
+    }
+    if (!e->look_count) {
+        parser->at = start;
+        *begin = false;
+    }
+    e->from_start = *begin;
+    return STATUS_OK;
+}
+
+/* Parses the whole pattern. */
+static enum status parse_pattern(struct parser *parser, uint32_t *root)
+{
+    bool begin;
+    TRY(parse_looks(parser, &begin));
+    size_t start = parser->at;
+    TRY(parse_alternatives(parser, root));
+    if (!at_end(parser))
+        return fail(parser, STATUS_INVALID, "a \")\" without its \"(\"");
+    if (parser->expression->look_count && parser->bars) {
+        parser->at = start;
+        return fail(parser, STATUS_UNSUPPORTED,
+                    "a lookahead before | isn't supported (put the alternatives in a group)");
+    }
+    if (begin) {
+        uint32_t parts[] = {add_node(parser, (struct expression_node){.kind = EXPRESSION_BEGIN}),
+                            *root};
+        *root = join(parser, EXPRESSION_THEN, parts, 2);
+    }
+    return STATUS_OK;
 }
 
 enum status expression_parse(const char *text, size_t length, struct expression *expression,
@@ -580,9 +633,7 @@ enum status expression_parse(const char *text, size_t length, struct expression 
     *expression = (struct expression){0};
     struct parser parser = {.bytes = text, .length = length, .expression = expression, .err = err};
     uint32_t root = 0;
-    enum status status = parse_alternatives(&parser, &root);
-    if (status == STATUS_OK && !at_end(&parser))
-        status = fail(&parser, STATUS_INVALID, "a \")\" without its \"(\"");
+    enum status status = parse_pattern(&parser, &root);
     if (status != STATUS_OK) {
         expression_deinit(expression);
         return status;

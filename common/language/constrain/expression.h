@@ -6,9 +6,10 @@
  *     *  +  ?  {m}  {m,}  {m,n}  and these with a lazy ?
  *     \d \w (ASCII)  \s (White_Space and U+FEFF)  \D \W \S
  *     \t \n \r \f \v \0  \xHH \uHHHH \u{H}  \ before punctuation
+ *     (?=  (?!  at the start: before or right behind a first ^, if no | stands outside of groups
  *
  * "." is any character except \n, \r, U+2028 and U+2029. Case matters. STATUS_UNSUPPORTED, with a
- * name: backreferences, lookaround and boundaries (\1, \k, (?=, (?!, (?<=, (?<!, \b, \B), atomic
+ * name: backreferences, other lookaround and boundaries (\1, \k, (?<=, (?<!, \b, \B), atomic
  * groups, possessive repeats, flags, and \p. Plain memory; one thread. */
 #ifndef BATON_LANGUAGE_CONSTRAIN_EXPRESSION_H
 #define BATON_LANGUAGE_CONSTRAIN_EXPRESSION_H
@@ -48,6 +49,8 @@ bool charset_equal(const struct charset *a, const struct charset *b);
 #define EXPRESSION_MAX_DEPTH  64   /* nested groups */
 #define EXPRESSION_MAX_REPEAT 4096 /* {m,n} */
 
+#define EXPRESSION_MAX_LOOKS 8 /* lookaheads at the start */
+
 #define EXPRESSION_ENDLESS UINT32_MAX
 
 enum expression_kind {
@@ -65,11 +68,20 @@ struct expression_node {
     uint32_t a, b, min, max;
 };
 
+/* A lookahead at the start: texts must begin with a match of the node, or must not. */
+struct expression_look {
+    uint32_t node;
+    bool negative;
+};
+
 struct expression {
     struct expression_node *nodes;
     struct charset *sets;
     size_t node_count, node_capacity, set_count, set_capacity;
     uint32_t root;
+    struct expression_look looks[EXPRESSION_MAX_LOOKS];
+    uint32_t look_count;
+    bool from_start; /* ^ stands before the lookaheads, as it must if a part of a text may match */
 };
 
 /* `text` is valid UTF-8. STATUS_INVALID, STATUS_UNSUPPORTED or STATUS_LIMIT: the sentence names the

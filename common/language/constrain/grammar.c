@@ -1,5 +1,7 @@
 #include "common/language/constrain/grammar.h"
 
+#include <string.h>
+
 void grammar_init(struct grammar *grammar, struct compile_steps *steps)
 {
     *grammar = (struct grammar){.steps = steps};
@@ -17,6 +19,8 @@ void grammar_deinit(struct grammar *grammar)
     free(grammar->states);
     free(grammar->edges);
     free(grammar->rules);
+    free(grammar->gates);
+    free(grammar->ranges);
     *grammar = (struct grammar){0};
 }
 
@@ -24,7 +28,8 @@ static uint32_t add_state_of(struct grammar *grammar, uint32_t rule)
 {
     grammar->states = grow(grammar->states, grammar->state_count, &grammar->state_capacity,
                            sizeof *grammar->states);
-    grammar->states[grammar->state_count] = (struct grammar_state){rule, GRAMMAR_NONE};
+    grammar->states[grammar->state_count] =
+        (struct grammar_state){.rule = rule, .first = GRAMMAR_NONE};
     return (uint32_t)grammar->state_count++;
 }
 
@@ -62,6 +67,43 @@ static void add_edge(struct grammar *grammar, uint32_t from, struct grammar_edge
     edge.next = grammar->states[from].first;
     grammar->states[from].first = (uint32_t)grammar->edge_count;
     grammar->edges[grammar->edge_count++] = edge;
+}
+
+uint32_t grammar_gate(struct grammar *grammar, const struct grammar_range *ranges, size_t count)
+{
+    ASSERT(count);
+    if (!grammar_spend(grammar, grammar->gate_count / 4 + count))
+        return 0;
+    for (size_t i = 0; i < grammar->gate_count; i++) {
+        const struct grammar_gate *known = &grammar->gates[i];
+        if (known->count == count &&
+            !memcmp(grammar->ranges + known->first, ranges, count * sizeof *ranges))
+            return (uint32_t)i + 1;
+    }
+    if (grammar->range_count + count > GRAMMAR_MAX_RANGES) {
+        grammar->full = true;
+        return 0;
+    }
+    grammar->gates =
+        grow(grammar->gates, grammar->gate_count, &grammar->gate_capacity, sizeof *grammar->gates);
+    grammar->gates[grammar->gate_count] =
+        (struct grammar_gate){(uint32_t)grammar->range_count, (uint32_t)count};
+    for (size_t i = 0; i < count; i++) {
+        grammar->ranges = grow(grammar->ranges, grammar->range_count, &grammar->range_capacity,
+                               sizeof *grammar->ranges);
+        grammar->ranges[grammar->range_count++] = ranges[i];
+    }
+    return (uint32_t)++grammar->gate_count;
+}
+
+uint32_t grammar_add_gated(struct grammar *grammar, uint32_t from, uint32_t gate)
+{
+    uint32_t state = grammar_add_state(grammar, from);
+    if (grammar->full)
+        return state;
+    grammar->states[state].gate = gate;
+    grammar_add_jump(grammar, from, state);
+    return state;
 }
 
 void grammar_add_jump(struct grammar *grammar, uint32_t from, uint32_t to)

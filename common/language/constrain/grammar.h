@@ -2,6 +2,11 @@
  * with one start and one end. Its edges take nothing, a byte of a range, or all texts that another
  * rule takes (a call). Rules may call each other and themselves.
  *
+ * A string may count its characters. A place of it may then have a gate: the counts at which the
+ * place is open. Places of one string that are reached by the same text have the same count, which
+ * starts with 0 behind the opening quote. A place with a gate is reached by jumps alone, and its
+ * maker sees to it that from every open place a character or the closing quote leads on.
+ *
  * The makers of rules (JSON values, characters) keep three promises, and automaton.h relies on
  * them. A called rule never takes the empty text. Its body never starts with a call. A byte that
  * may follow a call is never one that the called rule may go on with.
@@ -17,6 +22,7 @@
 #define GRAMMAR_MAX_STATES 131072
 #define GRAMMAR_MAX_EDGES  524288
 #define GRAMMAR_MAX_RULES  8192
+#define GRAMMAR_MAX_RANGES 262144 /* counts of all gates together */
 
 enum grammar_edge_kind { EDGE_JUMP, EDGE_BYTES, EDGE_CALL, EDGE_DEAD };
 
@@ -33,6 +39,18 @@ struct grammar_edge {
 struct grammar_state {
     uint32_t rule;
     uint32_t first; /* its first edge; GRAMMAR_NONE */
+    uint32_t gate;  /* as grammar_gate returns it, index + 1; 0: none, it is always open */
+};
+
+#define GRAMMAR_ENDLESS UINT16_MAX
+
+/* Counts of characters, inclusive. high GRAMMAR_ENDLESS: and beyond. */
+struct grammar_range {
+    uint16_t low, high;
+};
+
+struct grammar_gate {
+    uint32_t first, count; /* in ranges: ascending, with gaps between; at least one */
 };
 
 struct grammar_rule {
@@ -44,7 +62,10 @@ struct grammar {
     struct grammar_state *states;
     struct grammar_edge *edges;
     struct grammar_rule *rules;
+    struct grammar_gate *gates;
+    struct grammar_range *ranges;
     size_t state_count, state_capacity, edge_count, edge_capacity, rule_count, rule_capacity;
+    size_t gate_count, gate_capacity, range_count, range_capacity;
     bool full;
     struct compile_steps *steps; /* count of the whole constraint */
 };
@@ -60,6 +81,11 @@ bool grammar_spend(struct grammar *grammar, uint64_t steps);
 uint32_t grammar_add_rule(struct grammar *grammar, uint32_t note);
 /* Adds a state to the rule of `sibling`. At the limit: returns `sibling` and sets `full`. */
 uint32_t grammar_add_state(struct grammar *grammar, uint32_t sibling);
+/* Returns the gate that is open at the counts of the ranges, at least one; equal ranges share one.
+ * At the limit: returns 0 and sets `full`. */
+uint32_t grammar_gate(struct grammar *grammar, const struct grammar_range *ranges, size_t count);
+/* Adds a state with the gate, and a jump to it. At the limit as grammar_add_state. */
+uint32_t grammar_add_gated(struct grammar *grammar, uint32_t from, uint32_t gate);
 void grammar_add_jump(struct grammar *grammar, uint32_t from, uint32_t to);
 void grammar_add_bytes(struct grammar *grammar, uint32_t from, uint8_t low, uint8_t high,
                        uint32_t to);

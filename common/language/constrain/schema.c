@@ -24,6 +24,9 @@ void schema_compiler_destroy(struct schema_compiler *compiler)
         schema_parts_deinit(&compiler->rules[i].parts);
     characters_deinit(&compiler->characters);
     json_destroy(compiler->object);
+    for (size_t i = 0; i < compiler->tag_count; i++)
+        json_destroy(compiler->tags[i]);
+    free(compiler->tags);
     free(compiler->rules);
     free(compiler->paths);
     free(compiler);

@@ -226,7 +226,7 @@ static bool fits(const struct choosing *c, const struct json_value *value)
     if (type & (SCHEMA_INTEGER | SCHEMA_FRACTION)) {
         struct number_range range = facts->number;
         struct decimal decimal;
-        range.part_digits = range.modulus == 1 ? NUMBER_DIGITS : 0;
+        range.part_digits = NUMBER_DIGITS;
         return decimal_read(value, &decimal) && number_range_has(&range, &decimal);
     }
     return type != SCHEMA_STRING || fits_string(facts, c->automaton, value);

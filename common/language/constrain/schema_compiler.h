@@ -46,6 +46,8 @@ struct schema_compiler {
     const struct json_value *root;
     uint32_t root_path;
     struct json *object; /* {"type":"object"}; NULL until it is used */
+    struct json **tags;  /* {"required":[name]}, each for a name */
+    size_t tag_count, tag_capacity;
     struct schema_path *paths;
     size_t path_count, path_capacity;
     struct schema_rule *rules;
@@ -124,12 +126,18 @@ struct number_bound {
 
 struct number_range {
     struct number_bound low, high;
-    uint32_t modulus;     /* 1..NUMBER_MAX_MODULUS; numbers are multiples of it */
-    uint32_t part_digits; /* 0: whole numbers; otherwise modulus is 1 */
+    uint32_t part_digits; /* at most so many digits behind the point; 0: whole numbers */
+    /* Numbers are multiples of modulus / 10^modulus_digits, if modulus isn't 0. A modulus is at
+     * most NUMBER_MAX_MODULUS, and ends with 0 only if modulus_digits is 0. */
+    uint32_t modulus, modulus_digits;
 };
 
-/* Puts the numbers of the range, maybe none: without an exponent and without -0. A bound has at
- * most NUMBER_DIGITS digits behind the point. */
+/* Adds that numbers are multiples of this one, too, which is above 0. Returns false if the least
+ * common multiple has a modulus over NUMBER_MAX_MODULUS, or over NUMBER_DIGITS digits behind the
+ * point. */
+bool number_range_multiply(struct number_range *range, const struct decimal *number) WARN_UNUSED;
+/* Puts the numbers of the range, maybe none: without an exponent. A bound has at most NUMBER_DIGITS
+ * digits behind the point. */
 void number_range_put(struct grammar *grammar, const struct number_range *range, uint32_t from,
                       uint32_t to);
 /* Puts any number, with an exponent of at most two digits. */
@@ -180,9 +188,13 @@ uint32_t schema_type_of(const struct json_value *value);
 /* Puts the values of all types of the facts: schema_choice.c if there is an enum or const. */
 enum status schema_put_leaf(struct schema_compiler *compiler, const struct schema_parts *parts,
                             uint32_t from, uint32_t to) WARN_UNUSED;
-/* Returns the expression of a string's "format". NULL: the format doesn't restrict the text, or it
- * is unknown; then *known is false. */
-const char *schema_format(const char *name, bool *known);
+/* A string's "format". */
+struct schema_format {
+    const char *name;
+    const char *expression; /* for the whole text; NULL: the format doesn't restrict it */
+    uint32_t max_length;    /* 0: none */
+};
+const struct schema_format *schema_format(const char *name); /* NULL: unknown */
 enum status schema_put_object(struct schema_compiler *compiler, const struct schema_facts *facts,
                               uint32_t from, uint32_t to) WARN_UNUSED;
 /* Puts the values of enum and const that the other parts allow. */

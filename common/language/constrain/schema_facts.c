@@ -90,26 +90,19 @@ static enum status gather_bound(struct gathering *g, struct number_bound *bound,
 static enum status gather_multiple_of(struct gathering *g)
 {
     double number = 0;
-    if (json_as_double(g->value, 0, HUGE_VAL, &number, NULL) != STATUS_OK || number <= 0)
+    struct decimal decimal;
+    if (json_as_double(g->value, 0, HUGE_VAL, &number, NULL) != STATUS_OK || number <= 0 ||
+        !decimal_read(g->value, &decimal))
         return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_INVALID,
                            "must be a number above 0");
-    if (number != floor(number) || number > NUMBER_MAX_MODULUS)
+    if (!number_range_multiply(&g->facts->number, &decimal))
         return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_UNSUPPORTED,
-                           "only whole numbers up to %d are supported", NUMBER_MAX_MODULUS);
-    uint64_t a = g->facts->number.modulus, divisor = a, rest = (uint64_t)number;
-    while (rest) { /* Euclid's */
-        uint64_t next = divisor % rest;
-        divisor = rest;
-        rest = next;
-    }
-    uint64_t both = a / divisor * (uint64_t)number;
-    if (both > NUMBER_MAX_MODULUS)
-        return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_UNSUPPORTED,
-                           "with the others the least common multiple is over %d",
-                           NUMBER_MAX_MODULUS);
-    g->facts->number.modulus = (uint32_t)both;
-    /* Even a multiple of 1 is a whole number. */
-    g->facts->types &= ~(uint32_t)SCHEMA_FRACTION;
+                           "the digits of the number, or of the least common multiple with the "
+                           "others, must make a number up to %d (12, 0.01, 2.5), with at most %d "
+                           "behind the point",
+                           NUMBER_MAX_MODULUS, NUMBER_DIGITS);
+    if (!g->facts->number.modulus_digits) /* even a multiple of 1 is a whole number */
+        g->facts->types &= ~(uint32_t)SCHEMA_FRACTION;
     return STATUS_OK;
 }
 
@@ -175,15 +168,18 @@ static enum status gather_pattern(struct gathering *g)
 static enum status gather_format(struct gathering *g)
 {
     const char *name;
-    bool known;
     if (json_as_string(g->value, &name, NULL, NULL) != STATUS_OK)
         return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_INVALID,
                            "must be a string");
-    const char *expression = schema_format(name, &known);
-    if (!known)
+    const struct schema_format *format = schema_format(name);
+    if (!format)
         return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_UNSUPPORTED,
                            "the format \"%s\" isn't supported: use \"pattern\"", name);
-    return expression ? add_pattern(g, expression, strlen(expression), TEXT_WHOLE) : STATUS_OK;
+    if (format->max_length && format->max_length < g->facts->max_length)
+        g->facts->max_length = format->max_length;
+    return format->expression
+               ? add_pattern(g, format->expression, strlen(format->expression), TEXT_WHOLE)
+               : STATUS_OK;
 }
 
 /* Keywords that JSON Schema doesn't know, and annotations, change nothing: KEYWORD_OTHER. */
@@ -320,7 +316,6 @@ enum status schema_facts_gather(struct schema_compiler *compiler, const struct s
 {
     *facts = (struct schema_facts){.parts = parts,
                                    .types = SCHEMA_ALL,
-                                   .number = {.modulus = 1},
                                    .max_length = UINT32_MAX,
                                    .max_items = UINT32_MAX,
                                    .max_properties = UINT32_MAX,

@@ -15,74 +15,83 @@
 #define PCHAR  "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 #define NUMBER "(0|[1-9]\\d{0,3})"
 
+#define IPV4 "(" OCTET "\\.){3}" OCTET
+#define IPV6                                                                                       \
+    "((" H16 ":){7}" H16 "|(" H16 ":){1,7}:|(" H16 ":){1,6}:" H16 "|(" H16 ":){1,5}(:" H16         \
+    "){1,2}|(" H16 ":){1,4}(:" H16 "){1,3}|(" H16 ":){1,3}(:" H16 "){1,4}|(" H16 ":){1,2}(:" H16   \
+    "){1,5}|" H16 ":(:" H16 "){1,6}|:(:" H16 "){1,7}|::)"
+#define PREFIX4       "(/([0-9]|[12]\\d|3[0-2]))?"
+#define PREFIX6       "(/(\\d|[1-9]\\d|1[01]\\d|12[0-8]))?"
+#define UUID(version) HEX "{8}-" HEX "{4}-" version HEX "{3}-[89ab]" HEX "{3}-" HEX "{12}"
+
 /* Formats as expressions for the whole text. Some take less than the standard (no 29 February,
  * short labels, no quoted local parts); none takes more. */
-static const struct {
-    const char *name, *expression;
-} formats[] = {
-    {"date", DATE},
-    {"time", TIME},
-    {"date-time", DATE "T" TIME},
+static const struct schema_format formats[] = {
+    {"date", DATE, 0},
+    {"time", TIME, 0},
+    {"date-time", DATE "T" TIME, 0},
     {"duration",
      "P(" NUMBER "W|(" NUMBER "Y(" NUMBER "M(" NUMBER "D)?)?|" NUMBER "M(" NUMBER "D)?|" NUMBER
      "D)(T(" NUMBER "H(" NUMBER "M(" NUMBER "S)?)?|" NUMBER "M(" NUMBER "S)?|" NUMBER
-     "S))?|T(" NUMBER "H(" NUMBER "M(" NUMBER "S)?)?|" NUMBER "M(" NUMBER "S)?|" NUMBER "S))"},
-    {"uuid", HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}"},
-    {"ipv4", "(" OCTET "\\.){3}" OCTET},
-    {"ipv6", "((" H16 ":){7}" H16 "|(" H16 ":){1,7}:|(" H16 ":){1,6}:" H16 "|(" H16 ":){1,5}(:" H16
-             "){1,2}|(" H16 ":){1,4}(:" H16 "){1,3}|(" H16 ":){1,3}(:" H16 "){1,4}|(" H16
-             ":){1,2}(:" H16 "){1,5}|" H16 ":(:" H16 "){1,6}|:(:" H16 "){1,7}|::)"},
-    {"hostname", LABEL "(\\." LABEL "){0,5}"},
-    {"email", "[A-Za-z0-9_%+-]{1,20}(\\.[A-Za-z0-9_%+-]{1,20}){0,2}@" LABEL "(\\." LABEL "){1,3}"},
-    {"uri", "[A-Za-z][A-Za-z0-9+.-]{0,20}://[A-Za-z0-9._~-]+(:\\d{1,4})?(/" PCHAR "*)*(\\?(" PCHAR
-            "|[/?])*)?(#(" PCHAR "|[/?])*)?"},
+     "S))?|T(" NUMBER "H(" NUMBER "M(" NUMBER "S)?)?|" NUMBER "M(" NUMBER "S)?|" NUMBER "S))",
+     0},
+    {"uuid", HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}", 0},
+    {"ipv4", IPV4, 0},
+    {"ipv6", IPV6, 0},
+    {"hostname", LABEL "(\\." LABEL ")*", 253},
+    {"email", "[A-Za-z0-9_%+-]{1,20}(\\.[A-Za-z0-9_%+-]{1,20}){0,2}@" LABEL "(\\." LABEL ")+", 254},
+    {"uri",
+     "[A-Za-z][A-Za-z0-9+.-]{0,20}://[A-Za-z0-9._~-]+(:\\d{1,4})?(/" PCHAR "*)*(\\?(" PCHAR
+     "|[/?])*)?(#(" PCHAR "|[/?])*)?",
+     0},
+    /* Pydantic's. A network is written as its one address. */
+    {"uuid1", UUID("1"), 0},
+    {"uuid3", UUID("3"), 0},
+    {"uuid4", UUID("4"), 0},
+    {"uuid5", UUID("5"), 0},
+    {"ipvanyaddress", IPV4 "|" IPV6, 0},
+    {"ipvanyinterface", IPV4 PREFIX4 "|" IPV6 PREFIX6, 0},
+    {"ipvanynetwork", IPV4 "|" IPV6, 0},
+    {"ipv4interface", IPV4 PREFIX4, 0},
+    {"ipv6interface", IPV6 PREFIX6, 0},
+    {"ipv4network", IPV4, 0},
+    {"ipv6network", IPV6, 0},
+    {"path", NULL, 0}, /* any text may be the name of a file */
+    {"file-path", NULL, 0},
+    {"directory-path", NULL, 0},
     /* OpenAPI's, which don't restrict the text. */
-    {"password", NULL},
-    {"byte", NULL},
-    {"binary", NULL},
-    {"int32", NULL},
-    {"int64", NULL},
-    {"uint32", NULL},
-    {"uint64", NULL},
-    {"float", NULL},
-    {"double", NULL},
-    {"decimal", NULL},
+    {"password", NULL, 0},
+    {"byte", NULL, 0},
+    {"binary", NULL, 0},
+    {"int32", NULL, 0},
+    {"int64", NULL, 0},
+    {"uint32", NULL, 0},
+    {"uint64", NULL, 0},
+    {"float", NULL, 0},
+    {"double", NULL, 0},
+    {"decimal", NULL, 0},
 };
 
-const char *schema_format(const char *name, bool *known)
+const struct schema_format *schema_format(const char *name)
 {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        if (!strcmp(name, formats[i].name)) {
-            *known = true;
-            return formats[i].expression;
-        }
-    *known = false;
+        if (!strcmp(name, formats[i].name))
+            return &formats[i];
     return NULL;
 }
 
-/* Puts min..max characters of any kind; max UINT32_MAX: no maximum. */
-static void put_counted(struct schema_compiler *compiler, uint32_t min, uint32_t max, uint32_t from,
-                        uint32_t to)
+/* Puts any characters, as many as the lengths say; max UINT32_MAX: no maximum. */
+static void put_free(struct schema_compiler *compiler, uint32_t min, uint32_t max, uint32_t from,
+                     uint32_t to)
 {
-    struct grammar *grammar = compiler->grammar;
-    for (uint32_t i = 0; i < min && !grammar->full; i++) {
-        uint32_t next = grammar_add_state(grammar, from);
-        characters_put_any(&compiler->characters, from, next);
-        from = next;
+    if (min || max != UINT32_MAX) {
+        characters_put_any_counted(&compiler->characters, min, max, from, to);
+        return;
     }
-    for (uint32_t i = min; max != UINT32_MAX && i < max && !grammar->full; i++) {
-        uint32_t next = grammar_add_state(grammar, from);
-        characters_put_any(&compiler->characters, from, next);
-        grammar_add_jump(grammar, from, to);
-        from = next;
-    }
-    if (max == UINT32_MAX) {
-        uint32_t loop = grammar_add_state(grammar, from);
-        grammar_add_jump(grammar, from, loop);
-        characters_put_any(&compiler->characters, loop, loop);
-        from = loop;
-    }
-    grammar_add_jump(grammar, from, to);
+    uint32_t loop = grammar_add_state(compiler->grammar, from);
+    grammar_add_jump(compiler->grammar, from, loop);
+    characters_put_any(&compiler->characters, loop, loop);
+    grammar_add_jump(compiler->grammar, loop, to);
 }
 
 /* Puts the texts that match the patterns and lengths. */
@@ -90,19 +99,26 @@ static enum status put_matching(struct schema_compiler *compiler, const struct s
                                 uint32_t max, uint32_t from, uint32_t to)
 {
     struct text_automaton automaton;
+    struct text_counts counts = {0};
     struct error why;
-    enum status status = STATUS_OK;
-    if (facts->min_length || max != UINT32_MAX)
-        status = text_pattern_add_length(facts->pattern, facts->min_length, max, &why);
-    if (status == STATUS_OK)
-        status = text_automaton_build(facts->pattern, &automaton, &why);
+    enum status status = text_automaton_build(facts->pattern, &automaton, &why);
     if (status != STATUS_OK)
         return schema_fail(compiler, facts->pattern_path, facts->pattern_keyword, status, "%s",
                            why.text);
-    if (automaton.state_count)
+    if (automaton.state_count &&
+        !text_counts_find(&automaton, facts->min_length, max, compiler->grammar->steps, &counts))
+        status = schema_fail(compiler, facts->pattern_path, facts->pattern_keyword, STATUS_LIMIT,
+                             "together with minLength and maxLength it takes more than %u steps to "
+                             "compile, or %u ranges of lengths",
+                             COMPILE_MAX_STEPS, TEXT_MAX_RANGES);
+    else if (automaton.state_count && counts.matter && !counts.none)
+        characters_put_counted(&compiler->characters, &automaton, &counts, facts->min_length, max,
+                               from, to);
+    else if (automaton.state_count && !counts.none)
         characters_put_automaton(&compiler->characters, true, &automaton, from, to);
+    text_counts_deinit(&counts);
     text_automaton_deinit(&automaton);
-    return STATUS_OK;
+    return status;
 }
 
 static enum status put_string(struct schema_compiler *compiler, const struct schema_facts *facts,
@@ -122,7 +138,7 @@ static enum status put_string(struct schema_compiler *compiler, const struct sch
     grammar_add_bytes(grammar, last, '"', '"', to);
     if (facts->pattern)
         return put_matching(compiler, facts, max, first, last);
-    put_counted(compiler, facts->min_length, max, first, last);
+    put_free(compiler, facts->min_length, max, first, last);
     return STATUS_OK;
 }
 
@@ -258,9 +274,14 @@ static enum status put_types(struct schema_compiler *compiler, const struct sche
         grammar_add_text(grammar, from, "false", 5, to);
     }
     struct number_range number = facts->number;
-    bool whole = !(facts->types & SCHEMA_FRACTION) || number.modulus > 1;
-    number.part_digits = whole ? 0 : NUMBER_DIGITS;
-    if (!whole && !number.low.present && !number.high.present)
+    static const struct decimal one = {.whole_count = 1, .whole = {1}};
+    bool whole = !(facts->types & SCHEMA_FRACTION);
+    if (whole && number.modulus_digits) {
+        bool fits = number_range_multiply(&number, &one); /* the modulus doesn't grow */
+        ASSERT(fits);
+    }
+    number.part_digits = whole ? 0 : number.modulus ? number.modulus_digits : NUMBER_DIGITS;
+    if (!whole && !number.modulus && !number.low.present && !number.high.present)
         number_put_any(grammar, from, to);
     else if (facts->types & (SCHEMA_FRACTION | SCHEMA_INTEGER))
         number_range_put(grammar, &number, from, to);

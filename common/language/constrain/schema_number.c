@@ -74,12 +74,84 @@ int decimal_compare(const struct decimal *a, const struct decimal *b)
     return a->negative ? -order : order;
 }
 
-bool number_range_has(const struct number_range *range, const struct decimal *number)
+/* Returns rest * 10^count, up to the modulus. */
+static uint32_t shifted(uint32_t rest, uint32_t count, uint32_t modulus)
+{
+    while (count--)
+        rest = rest * 10 % modulus;
+    return rest;
+}
+
+static bool is_multiple(const struct number_range *range, const struct decimal *number)
 {
     uint32_t rest = 0;
+    if (!range->modulus)
+        return true;
+    if (number->part_count > range->modulus_digits)
+        return false; /* its last digit isn't 0 */
     for (size_t i = 0; i < number->whole_count; i++)
         rest = (rest * 10 + number->whole[i]) % range->modulus;
-    if (!range->part_digits && (number->part_count || rest))
+    for (size_t i = 0; i < number->part_count; i++)
+        rest = (rest * 10 + number->part[i]) % range->modulus;
+    return !shifted(rest, range->modulus_digits - number->part_count, range->modulus);
+}
+
+/* Reads the number as modulus / 10^digits. */
+static bool read_modulus(const struct decimal *number, uint64_t *modulus, uint32_t *digits)
+{
+    *modulus = 0;
+    *digits = number->part_count;
+    for (size_t i = 0; i < (size_t)number->whole_count + number->part_count; i++) {
+        uint8_t digit =
+            i < number->whole_count ? number->whole[i] : number->part[i - number->whole_count];
+        if (*modulus > UINT64_MAX / 10 - 1)
+            return false;
+        *modulus = *modulus * 10 + digit;
+    }
+    return *digits <= NUMBER_DIGITS;
+}
+
+/* Raises modulus / 10^*digits to so many digits. */
+static bool raise_digits(uint64_t *modulus, uint32_t *digits, uint32_t to)
+{
+    for (; *digits < to; ++*digits)
+        if (__builtin_mul_overflow(*modulus, 10, modulus))
+            return false;
+    return true;
+}
+
+bool number_range_multiply(struct number_range *range, const struct decimal *number)
+{
+    uint64_t one, other = range->modulus, both;
+    uint32_t digits, other_digits = range->modulus_digits;
+    if (!read_modulus(number, &one, &digits))
+        return false;
+    if (!range->modulus) {
+        other = one;
+        other_digits = digits;
+    }
+    if (!raise_digits(&one, &digits, other_digits) || !raise_digits(&other, &other_digits, digits))
+        return false;
+    uint64_t divisor = one, rest = other;
+    while (rest) { /* Euclid's */
+        uint64_t next = divisor % rest;
+        divisor = rest;
+        rest = next;
+    }
+    if (__builtin_mul_overflow(one / divisor, other, &both))
+        return false;
+    for (; digits && both % 10 == 0; digits--)
+        both /= 10;
+    if (both > NUMBER_MAX_MODULUS)
+        return false;
+    range->modulus = (uint32_t)both;
+    range->modulus_digits = digits;
+    return true;
+}
+
+bool number_range_has(const struct number_range *range, const struct decimal *number)
+{
+    if ((!range->part_digits && number->part_count) || !is_multiple(range, number))
         return false;
     int low = range->low.present ? decimal_compare(number, &range->low.value) : 1;
     int high = range->high.present ? decimal_compare(number, &range->high.value) : -1;
@@ -98,9 +170,10 @@ struct tight_state {
 struct magnitudes {
     struct grammar *grammar;
     const struct number_bound *low, *high;
-    uint32_t modulus, part_digits, to;
-    uint32_t *free_whole;                  /* [digits to come * modulus + remainder] */
-    uint32_t free_part[NUMBER_DIGITS + 1]; /* [digits behind the point] */
+    uint32_t modulus; /* 1: any */
+    uint32_t modulus_digits, part_digits, to;
+    uint32_t *free_whole; /* [digits to come * modulus + remainder] */
+    uint32_t *free_part;  /* [digits behind the point * modulus + remainder] */
     struct tight_state *tight;
     size_t tight_count, tight_capacity;
 };
@@ -130,7 +203,10 @@ static bool rest_is_zero(const struct decimal *decimal, const struct place *plac
 /* Returns whether the number may end here. */
 static bool may_end(const struct magnitudes *m, const struct place *place)
 {
-    if (place->at < place->length || place->rest)
+    if (place->at < place->length)
+        return false;
+    uint32_t part = place->at - place->length;
+    if (m->modulus > 1 && shifted(place->rest, m->modulus_digits - part, m->modulus))
         return false;
     if (place->low && (m->low->exclusive || !rest_is_zero(&m->low->value, place)))
         return false;
@@ -151,8 +227,7 @@ static void put_digits(struct magnitudes *m, uint32_t from, const struct place *
         next.at++;
         next.low = place->low && digit == low;
         next.high = place->high && digit == high;
-        if (place->at < place->length)
-            next.rest = (place->rest * 10 + digit) % m->modulus;
+        next.rest = (place->rest * 10 + digit) % m->modulus;
         uint32_t to = state_at(m, next);
         grammar_add_bytes(m->grammar, from, (uint8_t)('0' + digit), (uint8_t)('0' + digit), to);
     }
@@ -181,7 +256,7 @@ static uint32_t state_at(struct magnitudes *m, struct place place)
     if (!place.low && !place.high) {
         uint32_t *slot = place.at <= place.length
                              ? &m->free_whole[(place.length - place.at) * m->modulus + place.rest]
-                             : &m->free_part[place.at - place.length];
+                             : &m->free_part[(place.at - place.length) * m->modulus + place.rest];
         if (*slot == GRAMMAR_NONE) {
             uint32_t state = *slot = grammar_add_state(m->grammar, m->to);
             fill_state(m, state, &place);
@@ -211,11 +286,10 @@ static void put_magnitudes(struct magnitudes *m, uint32_t from)
     if (bounded)
         longest = m->high->value.whole_count;
     m->free_whole = malloc(free_count * sizeof *m->free_whole);
-    ASSERT(m->free_whole);
+    m->free_part = malloc(free_count * sizeof *m->free_part);
+    ASSERT(m->free_whole && m->free_part);
     for (size_t i = 0; i < free_count; i++)
-        m->free_whole[i] = GRAMMAR_NONE;
-    for (size_t i = 0; i <= NUMBER_DIGITS; i++)
-        m->free_part[i] = GRAMMAR_NONE;
+        m->free_whole[i] = m->free_part[i] = GRAMMAR_NONE;
     for (uint32_t length = shortest; length <= longest; length++) {
         struct place start = {
             .length = length, .low = length == shortest, .high = bounded && length == longest};
@@ -225,6 +299,7 @@ static void put_magnitudes(struct magnitudes *m, uint32_t from)
         fill_state(m, state, &start);
     }
     free(m->free_whole);
+    free(m->free_part);
     free(m->tight);
     m->tight = NULL;
     m->tight_count = m->tight_capacity = 0;
@@ -233,16 +308,20 @@ static void put_magnitudes(struct magnitudes *m, uint32_t from)
 void number_range_put(struct grammar *grammar, const struct number_range *range, uint32_t from,
                       uint32_t to)
 {
-    ASSERT(range->modulus >= 1 && (range->modulus == 1 || !range->part_digits));
+    ASSERT(!range->modulus || range->part_digits == range->modulus_digits);
     bool all_negative = range->high.present && range->high.value.negative;
     bool all_positive = range->low.present && !range->low.value.negative;
     struct number_bound zero = {.present = true, .value = {.whole_count = 1}}, below_zero = zero;
     below_zero.exclusive = true;
-    struct magnitudes m = {
-        .grammar = grammar, .modulus = range->modulus, .part_digits = range->part_digits, .to = to};
-    if (!all_positive) {
+    struct magnitudes m = {.grammar = grammar,
+                           .modulus = range->modulus ? range->modulus : 1,
+                           .modulus_digits = range->modulus_digits,
+                           .part_digits = range->part_digits,
+                           .to = to};
+    bool has_zero = number_range_has(range, &zero.value); /* and then -0, which equals it */
+    if (!all_positive || has_zero) {
         uint32_t behind = grammar_add_state(grammar, to);
-        m.low = all_negative ? &range->high : &below_zero;
+        m.low = all_negative ? &range->high : has_zero ? &zero : &below_zero;
         m.high = &range->low;
         grammar_add_bytes(grammar, from, '-', '-', behind);
         put_magnitudes(&m, behind);

@@ -1,5 +1,6 @@
 /* The parts of a value: $ref and allOf bring schemas in, anyOf and oneOf leave alternatives
  * open. */
+#include "common/base/json/json_quote.h"
 #include "common/base/str.h"
 #include "common/language/constrain/schema_compiler.h"
 
@@ -276,13 +277,19 @@ static enum status exclusive_parts(struct schema_compiler *compiler, const struc
     return *exclusive ? STATUS_OK : objects_differ(compiler, b, a, depth, exclusive);
 }
 
-/* Sets *exclusive if it is sure that no value is valid for both schemas. */
+/* Sets *exclusive if it is sure that no value is valid for both schemas. `tag` is a schema that
+ * applies besides; NULL: none. */
 static enum status find_exclusive(struct schema_compiler *compiler, const struct json_value *a,
-                                  const struct json_value *b, uint32_t path, bool *exclusive)
+                                  const struct json_value *b, const struct json_value *tag,
+                                  uint32_t path, bool *exclusive)
 {
     struct schema_parts left = {0}, right = {0};
     schema_parts_add(&left, a, path, SCHEMA_NONE);
     schema_parts_add(&right, b, path, SCHEMA_NONE);
+    if (tag) {
+        schema_parts_add(&left, tag, path, SCHEMA_NONE);
+        schema_parts_add(&right, tag, path, SCHEMA_NONE);
+    }
     enum status status = schema_flatten(compiler, &left, 0);
     if (status == STATUS_OK)
         status = schema_flatten(compiler, &right, 0);
@@ -299,32 +306,128 @@ static enum status find_exclusive(struct schema_compiler *compiler, const struct
 static const char *const open_keywords[] = {"anyOf", "oneOf"};
 #define OPEN_KEYWORDS 2
 
-static enum status check_one_of(struct schema_compiler *compiler, const struct schema_part *part,
-                                const struct json_value *list)
+/* Finds the first two alternatives that may both be valid for a value; *first is then below
+ * *second, which is the count of the list if there are none. `tag`: as for find_exclusive. */
+static enum status find_overlap(struct schema_compiler *compiler, const struct json_value *list,
+                                const struct json_value *tag, uint32_t path, size_t *first,
+                                size_t *second)
 {
-    for (size_t i = 0; i < json_count(list); i++)
-        for (size_t j = 0; j < i; j++) {
+    for (*second = 0; *second < json_count(list); ++*second)
+        for (*first = 0; *first < *second; ++*first) {
             bool exclusive;
-            TRY(find_exclusive(compiler, json_at(list, i), json_at(list, j), part->path,
+            TRY(find_exclusive(compiler, json_at(list, *second), json_at(list, *first), tag, path,
                                &exclusive));
             if (!exclusive)
-                return schema_fail(compiler, part->path, "oneOf", STATUS_UNSUPPORTED,
-                                   "alternatives %zu and %zu may both be valid for a value, which "
-                                   "can't be ruled out: use anyOf, or tell them apart by type or a "
-                                   "required property with a const",
-                                   j, i);
+                return STATUS_OK;
         }
     return STATUS_OK;
+}
+
+/* Finds the schema that requires the property, made at its first use: equal rules need equal
+ * pointers. */
+static enum status require(struct schema_compiler *compiler, const char *name,
+                           const struct json_value **schema)
+{
+    const char *known;
+    for (size_t i = 0; i < compiler->tag_count; i++) {
+        *schema = json_root(compiler->tags[i]);
+        if (json_as_string(json_at(json_find(*schema, "required"), 0), &known, NULL, NULL) ==
+                STATUS_OK &&
+            !strcmp(known, name))
+            return STATUS_OK;
+    }
+    struct str text;
+    struct json *json = NULL;
+    str_init(&text, 8 * SCHEMA_MAX_NAME_BYTES);
+    str_add(&text, "{\"required\":[");
+    json_quote(&text, name, strlen(name));
+    str_add(&text, "]}");
+    struct json_limits limits = {.max_bytes = text.length, .max_depth = 3};
+    enum status status = json_parse(text.data, text.length, limits, &json, compiler->err);
+    str_deinit(&text);
+    if (status != STATUS_OK)
+        return status;
+    compiler->tags =
+        grow(compiler->tags, compiler->tag_count, &compiler->tag_capacity, sizeof *compiler->tags);
+    compiler->tags[compiler->tag_count++] = json;
+    *schema = json_root(json);
+    return STATUS_OK;
+}
+
+/* Tries whether the alternatives exclude each other once the property is there. */
+static enum status try_tag(struct schema_compiler *compiler, const struct json_value *list,
+                           const char *name, uint32_t path, const struct json_value **tag)
+{
+    const struct json_value *schema;
+    size_t first, second;
+    if (strlen(name) > SCHEMA_MAX_NAME_BYTES)
+        return STATUS_OK;
+    TRY(require(compiler, name, &schema));
+    TRY(find_overlap(compiler, list, schema, path, &first, &second));
+    if (second == json_count(list))
+        *tag = schema;
+    return STATUS_OK;
+}
+
+/* Finds the tag of a union: a property that differs between all alternatives, and that none of them
+ * requires since it has a default. Sets *tag to a schema that requires it; NULL: there is none. */
+static enum status find_tag(struct schema_compiler *compiler, const struct schema_part *part,
+                            const struct json_value *list, const struct json_value **tag)
+{
+    const char *name;
+    struct schema_parts parts = {0};
+    *tag = NULL;
+    if (json_get_string(json_find(part->schema, "discriminator"), "propertyName", &name, NULL,
+                        NULL) == STATUS_OK)
+        TRY(try_tag(compiler, list, name, part->path, tag));
+    schema_parts_add(&parts, json_at(list, 0), part->path, SCHEMA_NONE);
+    enum status status = schema_flatten(compiler, &parts, 0);
+    for (size_t i = 0; i < parts.count && status == STATUS_OK && !*tag; i++)
+        for (struct json_member m = {0};
+             status == STATUS_OK && !*tag &&
+             json_next(json_find(parts.list[i].schema, "properties"), &m);)
+            if (json_find(m.value, "const") || json_find(m.value, "enum"))
+                status = try_tag(compiler, list, m.key, part->path, tag);
+    schema_parts_deinit(&parts);
+    return status;
+}
+
+/* Refuses alternatives that may both be valid for a value. *tag: as of find_tag; NULL: none is
+ * needed. */
+static enum status check_one_of(struct schema_compiler *compiler, const struct schema_part *part,
+                                const struct json_value *list, const struct json_value **tag)
+{
+    size_t first, second;
+    *tag = NULL;
+    TRY(find_overlap(compiler, list, NULL, part->path, &first, &second));
+    if (second == json_count(list))
+        return STATUS_OK;
+    TRY(find_tag(compiler, part, list, tag));
+    if (*tag)
+        return STATUS_OK;
+    return schema_fail(
+        compiler, part->path, "oneOf", STATUS_UNSUPPORTED,
+        "alternatives %zu and %zu may both be valid for a value, which can't be "
+        "ruled out: use anyOf, or tell them apart by type or a property with a const",
+        first, second);
 }
 
 static enum status put_open(struct schema_compiler *compiler, const struct schema_parts *parts,
                             size_t step, uint32_t from, uint32_t to);
 
+/* The alternatives of an open keyword. */
+struct alternatives {
+    const struct schema_parts *parts; /* the parts of the value; one of them has the keyword */
+    size_t step;
+    const struct json_value *tag; /* a schema that each of them gets; NULL */
+};
+
 /* Puts the parts with one of the alternatives; put_open goes on with the next open keyword. */
-static enum status put_alternative(struct schema_compiler *compiler,
-                                   const struct schema_parts *parts, size_t step, size_t index,
-                                   uint32_t from, uint32_t to)
+static enum status put_alternative(struct schema_compiler *compiler, const struct alternatives *of,
+                                   size_t index, uint32_t from, uint32_t to)
 {
+    const struct schema_parts *parts = of->parts;
+    size_t step = of->step;
     const struct schema_part *part = &parts->list[step / OPEN_KEYWORDS];
     const char *keyword = open_keywords[step % OPEN_KEYWORDS];
     struct schema_parts with = {0};
@@ -334,6 +437,8 @@ static enum status put_alternative(struct schema_compiler *compiler,
         schema_parts_add(&with, parts->list[i].schema, parts->list[i].path, parts->list[i].parent);
     schema_parts_add(&with, json_at(json_find(part->schema, keyword), index),
                      schema_path_index(compiler, list, index), (uint32_t)(step / OPEN_KEYWORDS));
+    if (of->tag)
+        schema_parts_add(&with, of->tag, part->path, (uint32_t)(step / OPEN_KEYWORDS));
     enum status status = schema_flatten(compiler, &with, parts->count);
     if (status == STATUS_OK)
         status = put_open(compiler, &with, step + 1, from, to);
@@ -360,15 +465,16 @@ static enum status put_open(struct schema_compiler *compiler, const struct schem
     if (json_kind(list) != JSON_ARRAY || json_count(list) == 0)
         return schema_fail(compiler, part->path, keyword, STATUS_INVALID,
                            "must be an array that isn't empty");
+    struct alternatives all = {.parts = parts, .step = step};
     if (step % OPEN_KEYWORDS == 1)
-        TRY(check_one_of(compiler, part, list));
+        TRY(check_one_of(compiler, part, list, &all.tag));
     compiler->alternatives += json_count(list);
     if (compiler->alternatives > SCHEMA_MAX_ALTERNATIVES)
         return schema_fail(compiler, part->path, keyword, STATUS_LIMIT,
                            "with the others of this value there are more than %d alternatives",
                            SCHEMA_MAX_ALTERNATIVES);
     for (size_t i = 0; i < json_count(list); i++)
-        TRY(put_alternative(compiler, parts, step, i, from, to));
+        TRY(put_alternative(compiler, &all, i, from, to));
     return STATUS_OK;
 }
 

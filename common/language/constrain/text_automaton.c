@@ -22,6 +22,7 @@ struct text_place {
 struct text_part {
     uint32_t start, end;
     uint32_t tail; /* place from which everything matches; TEXT_NOWHERE */
+    bool negative; /* texts must not match it */
 };
 
 struct text_pattern {
@@ -190,29 +191,40 @@ static uint32_t put_anything(struct text_pattern *pattern, uint32_t from, uint32
     return to;
 }
 
-static void put_part(struct text_pattern *pattern, const struct expression *expression,
-                     enum text_match match)
+/* Puts a part that the node matches, with anything before and behind it as asked for. */
+static void put_part(struct writing *w, uint32_t node, bool before, bool behind, bool negative)
 {
-    struct text_part part = {.tail = TEXT_NOWHERE};
+    struct text_pattern *pattern = w->pattern;
+    struct text_part part = {.tail = TEXT_NOWHERE, .negative = negative};
+    uint32_t at = part.start = add_place(pattern), loop;
+    if (before)
+        at = put_anything(pattern, at, &loop);
+    at = put(w, node, at);
+    if (behind)
+        at = put_anything(pattern, at, &part.tail);
+    part.end = at;
+    pattern->parts[pattern->part_count++] = part;
+}
+
+/* A lookahead at the start is a part of its own: what the texts begin with, or don't. */
+static void put_parts(struct text_pattern *pattern, const struct expression *expression,
+                      enum text_match match)
+{
     struct writing w = {pattern, expression,
                         malloc((expression->set_count + 1) * sizeof *w.set_of)};
     ASSERT(w.set_of);
     for (size_t i = 0; i < expression->set_count && !pattern->full; i++)
         w.set_of[i] = set_index(pattern, &expression->sets[i]);
-    uint32_t at = part.start = add_place(pattern), loop;
-    if (match == TEXT_ANYWHERE)
-        at = put_anything(pattern, at, &loop);
-    at = put(&w, expression->root, at);
-    if (match == TEXT_ANYWHERE)
-        at = put_anything(pattern, at, &part.tail);
-    part.end = at;
+    bool anywhere = match == TEXT_ANYWHERE;
+    put_part(&w, expression->root, anywhere, anywhere, false);
+    for (uint32_t i = 0; i < expression->look_count; i++)
+        put_part(&w, expression->looks[i].node, false, true, expression->looks[i].negative);
     free(w.set_of);
-    pattern->parts[pattern->part_count++] = part;
 }
 
-static enum status check_room(const struct text_pattern *pattern, struct error *err)
+static enum status check_room(const struct text_pattern *pattern, uint32_t parts, struct error *err)
 {
-    if (pattern->part_count == TEXT_MAX_PARTS)
+    if (pattern->part_count + parts > TEXT_MAX_PARTS)
         return error_set(err, STATUS_LIMIT, "more than %d patterns for one text", TEXT_MAX_PARTS);
     return STATUS_OK;
 }
@@ -233,25 +245,20 @@ enum status text_pattern_add(struct text_pattern *pattern, const char *text, siz
                              enum text_match match, struct error *err)
 {
     struct expression expression;
-    TRY(check_room(pattern, err));
+    TRY(check_room(pattern, 1, err));
     count_steps(pattern, length * BYTE_STEPS);
     TRY(expression_parse(text, length, &expression, err));
-    put_part(pattern, &expression, match);
+    enum status status = check_room(pattern, 1 + expression.look_count, err);
+    if (status == STATUS_OK && expression.look_count && match == TEXT_ANYWHERE &&
+        !expression.from_start)
+        status =
+            error_set(err, STATUS_UNSUPPORTED, "a lookahead isn't supported without ^ before it");
+    if (status == STATUS_OK) {
+        put_parts(pattern, &expression, match);
+        status = check_size(pattern, err);
+    }
     expression_deinit(&expression);
-    return check_size(pattern, err);
-}
-
-enum status text_pattern_add_length(struct text_pattern *pattern, uint32_t min, uint32_t max,
-                                    struct error *err)
-{
-    struct charset all = charset_all;
-    struct expression_node nodes[] = {{.kind = EXPRESSION_SET},
-                                      {.kind = EXPRESSION_REPEAT, .min = min, .max = max}};
-    struct expression expression = {
-        .nodes = nodes, .node_count = 2, .sets = &all, .set_count = 1, .root = 1};
-    TRY(check_room(pattern, err));
-    put_part(pattern, &expression, TEXT_WHOLE);
-    return check_size(pattern, err);
+    return status;
 }
 
 /* ------------------------------------------------------------------ the deterministic automaton */
@@ -383,8 +390,9 @@ static void close_list(struct build *b, bool at_start, bool at_end)
     b->list_count = kept;
 }
 
-/* Drops places of each part that everything matches from here on, except its tail and end. */
-static void drop_behind_tails(struct build *b)
+/* Drops places of each part that everything matches from here on, except its tail and end. Returns
+ * false if that is a part that must not match. */
+static bool drop_behind_tails(struct build *b)
 {
     uint32_t tails = 0;
     for (size_t i = 0; i < b->list_count; i++) {
@@ -393,6 +401,8 @@ static void drop_behind_tails(struct build *b)
         /* The tail's own place only jumps; the one behind it is in the list. */
         if (tail != TEXT_NOWHERE && b->list[i] == b->pattern->places[tail].target)
             tails |= 1u << place->part;
+        if (tails >> place->part & 1 && b->pattern->parts[place->part].negative)
+            return false;
     }
     size_t kept = 0;
     for (size_t i = 0; i < b->list_count && tails; i++) {
@@ -405,6 +415,16 @@ static void drop_behind_tails(struct build *b)
     }
     if (tails)
         b->list_count = kept;
+    return true;
+}
+
+/* Returns the parts that must match. */
+static uint32_t wanted_parts(const struct text_pattern *pattern)
+{
+    uint32_t wanted = 0;
+    for (uint32_t i = 0; i < pattern->part_count; i++)
+        wanted |= (uint32_t)!pattern->parts[i].negative << i;
+    return wanted;
 }
 
 /* Returns the state for the list. TEXT_NONE: some part can't match any more, or a limit is
@@ -414,9 +434,9 @@ static uint16_t state_of_list(struct build *b)
     uint32_t live = 0;
     for (size_t i = 0; i < b->list_count; i++)
         live |= 1u << b->pattern->places[b->list[i]].part;
-    if (live != (1u << b->pattern->part_count) - 1)
+    uint32_t wanted = wanted_parts(b->pattern);
+    if ((live & wanted) != wanted || !drop_behind_tails(b))
         return TEXT_NONE;
-    drop_behind_tails(b);
     qsort(b->list, b->list_count, sizeof *b->list, ascending);
     uint64_t hash = hash_bytes(b->list, b->list_count * sizeof *b->list, HASH_SEED);
     uint32_t *slot = &b->slots[(hash ^ (hash >> 32)) & (SLOTS - 1)];
@@ -463,7 +483,8 @@ static uint16_t next_state(struct build *b, uint16_t state, uint32_t kind)
     return state_of_list(b);
 }
 
-/* Returns whether the text may end in the state: the end of every part is there, maybe behind $. */
+/* Returns whether the text may end in the state: the end of every part that must match is there,
+ * maybe behind $, and no other. */
 static bool state_accepts(struct build *b, uint16_t state)
 {
     struct text_set set = b->sets[state];
@@ -475,7 +496,7 @@ static bool state_accepts(struct build *b, uint16_t state)
     for (size_t i = 0; i < b->list_count; i++)
         if (is_end(b->pattern, b->list[i]))
             ended |= 1u << b->pattern->places[b->list[i]].part;
-    return ended == (1u << b->pattern->part_count) - 1;
+    return ended == wanted_parts(b->pattern);
 }
 
 static void find_states(struct build *b)

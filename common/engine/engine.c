@@ -97,6 +97,18 @@ static enum status load_weights(struct engine *engine, const struct engine_confi
                         cache_path, &engine->weights, err);
 }
 
+/* Adds the members of schemes that came after ROPE_LLAMA3; the hash of other models stays. */
+static uint64_t hash_rope(const struct rope_scaling *scaling, uint64_t hash)
+{
+    if (scaling->type == ROPE_DEFAULT || scaling->type == ROPE_LLAMA3)
+        return hash;
+    const double numbers[] = {scaling->type, scaling->beta_fast, scaling->beta_slow,
+                              scaling->truncate, scaling->attention};
+    hash = hash_bytes(numbers, sizeof numbers, hash);
+    hash = hash_bytes(scaling->short_factors, sizeof scaling->short_factors, hash);
+    return hash_bytes(scaling->long_factors, sizeof scaling->long_factors, hash);
+}
+
 static enum status load_model(struct engine *engine, const struct engine_config *config,
                               struct error *err)
 {
@@ -120,6 +132,7 @@ static enum status load_model(struct engine *engine, const struct engine_config 
                                    shape->vocab,  shape->context,  shape->tied_embeddings,
                                    shape->window, shape->qkv_bias, shape->qk_norm};
         hash = hash_bytes(numbers, sizeof numbers, hash);
+        hash = hash_rope(&shape->rope_scaling, hash);
         engine->model_hash = hash_bytes(counts, sizeof counts, hash);
     }
     safetensors_close(files);
@@ -174,12 +187,21 @@ static enum status make_slots(struct engine *engine, struct error *err)
 static void name_numerics(struct engine *engine)
 {
     const struct kernels_info info = kernels_info(engine->kernels);
+    const struct model_shape *shape = &engine->model.shape;
+    enum rope_type type = shape->rope_scaling.type;
+    /* ROPE_LLAMA3 came before names had the scheme; the table's hash has its numbers. */
+    bool scaled = type != ROPE_DEFAULT && type != ROPE_LLAMA3;
     bool quantized = weight_type_is_quantized(engine->weight_types.layers) &&
                      weight_type_is_quantized(engine->weight_types.ends);
     snprintf(engine->numerics_name, sizeof engine->numerics_name,
-             "%s/w-%s/kv-%s/k%d/seg%d/sampler%d/tp1", quantized ? info.quantized_name : info.name,
+             "%s/w-%s/kv-%s/k%d/seg%d/sampler%d/tp1%s%s%s",
+             quantized ? info.quantized_name : info.name,
              weight_type_names[engine->weight_types.layers], kv_type_name(engine->layout.type),
-             KERNELS_VERSION, ATTENTION_SEGMENT_TOKENS, SAMPLER_VERSION);
+             KERNELS_VERSION, ATTENTION_SEGMENT_TOKENS, SAMPLER_VERSION, scaled ? "/rope-" : "",
+             scaled ? rope_type_name(type) : "",
+             type != ROPE_LONGROPE                  ? ""
+             : rope_is_long(shape, engine->context) ? "-long"
+                                                    : "-short");
     engine->numerics_id =
         hash_bytes(engine->numerics_name, strlen(engine->numerics_name), engine->weights.rope_hash);
 }

@@ -14,6 +14,7 @@ static void check_shape(const struct model_shape *shape, const struct end_ids *e
     FUZZ_CHECK(isfinite(shape->rms_eps) && shape->rms_eps > 0);
     FUZZ_CHECK(isfinite(shape->rope_theta) && shape->rope_theta > 0);
     FUZZ_CHECK(isfinite(shape->rope_scaling.factor) && shape->rope_scaling.factor >= 1);
+    FUZZ_CHECK(isfinite(shape->rope_scaling.attention) && shape->rope_scaling.attention >= 0);
     /* Products that size buffers must fit. */
     FUZZ_CHECK((uint64_t)shape->hidden * shape->vocab < 1ull << 48);
     FUZZ_CHECK((uint64_t)shape->hidden * shape->ffn < 1ull << 48);

@@ -280,11 +280,16 @@ static void test_quantized_weights(void **state)
 
 int main(void)
 {
-    /* One of each family first: quantized, too. */
-    static const char *const models[] = {"llama-wide",     "qwen2",          "qwen3",
-                                         "mistral-window", "llama",          "llama-mha",
-                                         "llama3-rope",    "mistral-headdim"};
-    enum { MODELS = sizeof models / sizeof *models, QUANTIZED_MODELS = 4 };
+    /* One of each family first: quantized, too. Schemes of RoPE last: exact arithmetic shows their
+     * table. */
+    static const char *const models[] = {"llama-wide",    "qwen2",
+                                         "qwen3",         "mistral-window",
+                                         "llama",         "llama-mha",
+                                         "llama3-rope",   "mistral-headdim",
+                                         "rope-linear",   "rope-dynamic",
+                                         "rope-yarn",     "rope-yarn-mscale",
+                                         "rope-longrope", "rope-longrope-short"};
+    enum { MODELS = sizeof models / sizeof *models, QUANTIZED_MODELS = 4, WHOLE_MODELS = 8 };
     struct CMUnitTest tests[3 * MODELS];
     char names[3 * MODELS][64];
     size_t count = 0;
@@ -295,7 +300,7 @@ int main(void)
         } kinds[] = {{"f32, free running", test_f32_free_running},
                      {"fast, on the reference's ids", test_fast_on_the_references_ids},
                      {"quantized weights", test_quantized_weights}};
-        for (int k = 0; k < (m < QUANTIZED_MODELS ? 3 : 2); k++) {
+        for (int k = 0; k < (m < QUANTIZED_MODELS ? 3 : m < WHOLE_MODELS ? 2 : 1); k++) {
             char *name = names[count];
             snprintf(name, sizeof names[0], "%s: %s", kinds[k].name, models[m]);
             tests[count++] =

@@ -2,6 +2,7 @@
  * thing that is refused. */
 #include "common/language/model_config/model_config.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -41,6 +42,7 @@ static const struct member BASE[] = {
     {"eos_token_id", "2"},
     {"rope_theta", ABSENT},
     {"rope_scaling", ABSENT},
+    {"original_max_position_embeddings", ABSENT},
     {"quantization_config", ABSENT},
     {"partial_rotary_factor", ABSENT},
     {"sliding_window", ABSENT},
@@ -197,6 +199,64 @@ static void test_what_may_be_left_out(void **state)
     assert_true(config.shape.rope_theta == 500000 && config.shape.rope_scaling.factor == 1);
 }
 
+static struct rope_scaling read_rope(const char *rope)
+{
+    const struct member changes[] = {
+        {"rope_parameters", ABSENT}, {"rope_theta", "500000.0"}, {"rope_scaling", rope}};
+    write_config(changes, 3);
+    return read_config().shape.rope_scaling;
+}
+
+/* Each scheme with its defaults, which are transformers'. head_dim is 16, the context 2048. */
+static void test_rope_schemes(void **state)
+{
+    (void)state;
+    struct rope_scaling linear = read_rope("{\"type\": \"linear\", \"factor\": 4}");
+    assert_true(linear.type == ROPE_LINEAR && linear.factor == 4 && linear.attention == 0);
+    struct rope_scaling dynamic = read_rope("{\"rope_type\": \"dynamic\", \"factor\": 2}");
+    assert_true(dynamic.type == ROPE_DYNAMIC && dynamic.original_context == 2048);
+    struct rope_scaling yarn =
+        read_rope("{\"type\": \"yarn\", \"original_max_position_embeddings\": 512}");
+    assert_true(yarn.type == ROPE_YARN && yarn.factor == 4 && yarn.original_context == 512);
+    assert_true(yarn.beta_fast == 32 && yarn.beta_slow == 1 && yarn.truncate);
+    assert_true(fabs(yarn.attention - (0.1 * log(4) + 1)) < 1e-12);
+    yarn = read_rope("{\"rope_type\": \"yarn\", \"factor\": 40, \"mscale\": 2,"
+                     "\"mscale_all_dim\": 0.5, \"beta_fast\": 16, \"beta_slow\": 2,"
+                     "\"truncate\": false}");
+    assert_true(yarn.factor == 40 && yarn.original_context == 2048 && !yarn.truncate);
+    assert_true(yarn.beta_fast == 16 && yarn.beta_slow == 2);
+    assert_true(fabs(yarn.attention - (0.2 * log(40) + 1) / (0.05 * log(40) + 1)) < 1e-12);
+    yarn = read_rope("{\"rope_type\": \"yarn\", \"factor\": 4, \"attention_factor\": 1.5}");
+    assert_true(yarn.attention == 1.5);
+    struct rope_scaling longrope =
+        read_rope("{\"rope_type\": \"longrope\", \"original_max_position_embeddings\": 256,"
+                  "\"short_factor\": [1,1,1,1,1,1,1,1.5], \"long_factor\": [1,2,3,4,5,6,7,8]}");
+    assert_true(longrope.type == ROPE_LONGROPE && longrope.factor == 8);
+    assert_true(longrope.short_factors[7] == 1.5f && longrope.long_factors[7] == 8);
+    assert_true(fabs(longrope.attention - sqrt(1 + log(8) / log(256))) < 1e-12);
+    /* Beside the scheme, as Phi-3 writes it, it counts first. */
+    const struct member outer[] = {{"rope_parameters",
+                                    "{\"rope_theta\": 10000.0, \"rope_type\": \"yarn\","
+                                    "\"original_max_position_embeddings\": 64}"},
+                                   {"original_max_position_embeddings", "1024"}};
+    write_config(outer, 2);
+    assert_int_equal(read_config().shape.rope_scaling.original_context, 1024);
+}
+
+/* Folders of tools that leave config.json as it was. */
+static void test_quantizations_of_other_tools(void **state)
+{
+    (void)state;
+    write_config(NULL, 0);
+    write_text("quantize_config.json", "{\"bits\": 4}");
+    expect_refusal(STATUS_UNSUPPORTED, "quantize_config.json",
+                   "\"gptq\" (GPTQ) packs 2 to 8 bits by columns, in tensors qweight, qzeros and "
+                   "scales, which aren't read: give the folder with the floats, and let baton "
+                   "quantize make int8 or int4 of it");
+    remove_file("quantize_config.json");
+    read_config();
+}
+
 #define ROPE(text) "{\"rope_theta\": 10000.0, " text "}"
 
 static const struct {
@@ -207,6 +267,15 @@ static const struct {
     {{"model_type", "\"mamba\""},
      STATUS_UNSUPPORTED,
      "\"model_type\": llama, mistral, qwen2 and qwen3 are supported, found \"mamba\""},
+    {{"model_type", "\"phi3\""},
+     STATUS_UNSUPPORTED,
+     "\"model_type\": \"phi3\" (Phi-3 and Phi-4) is not supported: its q, k and v, and its gate "
+     "and "
+     "up, are one fused tensor each; llama, mistral, qwen2 and qwen3 are supported"},
+    {{"model_type", "\"olmo2\""},
+     STATUS_UNSUPPORTED,
+     "\"model_type\": \"olmo2\" (OLMo 2) is not supported: its norms stand behind attention and "
+     "feed-forward, not before them; llama, mistral, qwen2 and qwen3 are supported"},
     {{"model_type", "\"mixtral\""},
      STATUS_UNSUPPORTED,
      "\"model_type\": \"mixtral\" (LlamaForCausalLM) is a mixture of experts, which is not "
@@ -272,9 +341,19 @@ static const struct {
      "\"quantization_config\": \"quant_method\" is missing"},
     {{"quantization_config", "{\"quant_method\": \"gptq\", \"bits\": 4}"},
      STATUS_UNSUPPORTED,
+     "\"quantization_config\": \"quant_method\": \"gptq\" (GPTQ) packs 2 to 8 bits by columns, in "
+     "tensors qweight, qzeros and scales, which aren't read: give the folder with the floats, and "
+     "let baton quantize make int8 or int4 of it"},
+    {{"quantization_config", "{\"quant_method\": \"awq\", \"bits\": 4}"},
+     STATUS_UNSUPPORTED,
+     "\"quantization_config\": \"quant_method\": \"awq\" (AWQ) packs 4 bits in an order of its "
+     "own, "
+     "in tensors qweight, qzeros and scales, which aren't read: give the folder with the floats, "
+     "and let baton quantize make int8 or int4 of it"},
+    {{"quantization_config", "{\"quant_method\": \"fp8\"}"},
+     STATUS_UNSUPPORTED,
      "\"quantization_config\": \"quant_method\": only \"baton\" is supported (baton quantize "
-     "writes "
-     "it), found \"gptq\""},
+     "writes it), found \"fp8\""},
     {{"quantization_config", "{\"quant_method\": \"baton\", \"version\": 2}"},
      STATUS_INVALID,
      "\"quantization_config\": \"version\": 2 is not within 1..1"},
@@ -316,14 +395,46 @@ static const struct {
     {{"head_dim", "258"}, STATUS_INVALID, "\"head_dim\": 258 is not within 1..256"},
     {{"rms_norm_eps", "2"}, STATUS_INVALID, "\"rms_norm_eps\": 2 is not within 1e-12..1"},
     {{"rms_norm_eps", "0e-05"}, STATUS_INVALID, "\"rms_norm_eps\": 0 is not within 1e-12..1"},
-    {{"rope_parameters", ROPE("\"rope_type\": \"yarn\"")},
+    {{"rope_parameters", ROPE("\"rope_type\": \"mrope\"")},
      STATUS_UNSUPPORTED,
-     "\"rope_parameters\": \"rope_type\": only \"default\" and \"llama3\" are supported, found "
-     "\"yarn\""},
-    {{"rope_parameters", ROPE("\"type\": \"linear\", \"factor\": 2.0")},
+     "\"rope_parameters\": \"rope_type\": only \"default\", \"linear\", \"dynamic\", \"llama3\", "
+     "\"yarn\" and \"longrope\" are supported, found \"mrope\""},
+    {{"rope_parameters", ROPE("\"type\": \"linear\"")},
+     STATUS_NOT_FOUND,
+     "\"rope_parameters\": \"factor\" is missing"},
+    {{"rope_parameters", ROPE("\"type\": \"linear\", \"factor\": 0.5")},
+     STATUS_INVALID,
+     "\"rope_parameters\": \"factor\": 0.5 is not within 1..1e+06"},
+    {{"rope_parameters", ROPE("\"rope_type\": \"linear\", \"factor\": 2, \"beta_fast\": 32")},
      STATUS_UNSUPPORTED,
-     "\"rope_parameters\": \"type\": only \"default\" and \"llama3\" are supported, found "
-     "\"linear\""},
+     "\"rope_parameters\": \"beta_fast\": not supported, found an integer"},
+    {{"rope_parameters", ROPE("\"rope_type\": \"dynamic\", \"factor\": 2, "
+                              "\"original_max_position_embeddings\": 64")},
+     STATUS_UNSUPPORTED,
+     "\"rope_parameters\": \"original_max_position_embeddings\" is below max_position_embeddings "
+     "(2048), found 64: beyond it \"dynamic\" turns every key anew for each length, which no "
+     "cached "
+     "key can follow; use \"yarn\", or the smaller max_position_embeddings"},
+    {{"rope_parameters",
+      ROPE("\"rope_type\": \"yarn\", \"original_max_position_embeddings\": 4096")},
+     STATUS_INVALID,
+     "\"rope_parameters\": \"original_max_position_embeddings\" is above max_position_embeddings "
+     "(2048), found 4096"},
+    {{"rope_parameters", ROPE("\"rope_type\": \"yarn\", \"factor\": 4, \"beta_fast\": 1, "
+                              "\"beta_slow\": 32")},
+     STATUS_INVALID,
+     "\"rope_parameters\": \"beta_fast\" must not be below beta_slow (32), found 1"},
+    {{"rope_parameters", "{\"rope_type\": \"yarn\", \"rope_theta\": 1, \"factor\": 4}"},
+     STATUS_INVALID,
+     "\"rope_parameters\": \"rope_theta\" must be above 1 with \"yarn\""},
+    {{"rope_parameters", ROPE("\"rope_type\": \"longrope\", \"short_factor\": [1], "
+                              "\"long_factor\": [1]")},
+     STATUS_INVALID,
+     "\"rope_parameters\": \"short_factor\": expected one for each pair of dimensions (8), found "
+     "1"},
+    {{"rope_parameters", ROPE("\"rope_type\": \"longrope\", \"short_factor\": [1,1,1,1,1,1,1,0]")},
+     STATUS_INVALID,
+     "\"rope_parameters\": \"short_factor\": 0 is not within 0.001..1e+06"},
     {{"rope_parameters", ROPE("\"rope_type\": \"llama3\"")},
      STATUS_NOT_FOUND,
      "\"rope_parameters\": \"factor\" is missing"},
@@ -672,7 +783,9 @@ int main(void)
         cmocka_unit_test(test_the_newer_spelling),
         cmocka_unit_test(test_the_older_spelling_with_llama3_scaling),
         cmocka_unit_test(test_what_may_be_left_out),
+        cmocka_unit_test(test_rope_schemes),
         cmocka_unit_test(test_refusals_are_one_sentence),
+        cmocka_unit_test(test_quantizations_of_other_tools),
         cmocka_unit_test(test_families),
         cmocka_unit_test(test_families_that_are_mixed_up),
         cmocka_unit_test(test_files_that_are_no_config),

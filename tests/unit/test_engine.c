@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -80,6 +81,41 @@ static void test_hashes_tell_models_and_arithmetic_apart(void **state)
         assert_int_equal(engine_numerics_id(engine) == engine_numerics_id(other),
                          cases[i].same_numerics);
         engine_close(other);
+    }
+}
+
+/* Workers pair by the numerics id. Schemes of RoPE scaling are in its name; longrope's choice
+ * depends on the served context, and differs with it. */
+static void test_numerics_have_the_rope_scaling(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *end;
+        uint32_t context;
+    } cases[] = {{"llama3-rope", "/tp1", 64},
+                 {"rope-linear", "/tp1/rope-linear", 64},
+                 {"rope-dynamic", "/tp1/rope-dynamic", 64},
+                 {"rope-yarn", "/tp1/rope-yarn", 64},
+                 {"rope-longrope", "/tp1/rope-longrope-long", 33},
+                 {"rope-longrope", "/tp1/rope-longrope-short", 32}};
+    enum { CASES = sizeof cases / sizeof *cases };
+    uint64_t ids[CASES];
+    for (size_t i = 0; i < CASES; i++) {
+        struct engine_config config = CONFIG;
+        struct engine *engine;
+        struct error err;
+        char dir[128];
+        snprintf(dir, sizeof dir, "tests/golden/models/%s", cases[i].model);
+        config.model_dir = dir;
+        config.context_limit = cases[i].context;
+        if (engine_open(&config, &engine, &err) != STATUS_OK)
+            fail_msg("%s", err.text);
+        const char *name = engine_numerics_name(engine);
+        assert_string_equal(name + strlen(name) - strlen(cases[i].end), cases[i].end);
+        ids[i] = engine_numerics_id(engine);
+        for (size_t before = 0; before < i; before++)
+            assert_true(ids[before] != ids[i]);
+        engine_close(engine);
     }
 }
 
@@ -188,6 +224,7 @@ int main(void)
         cmocka_unit_test(test_facts),
         cmocka_unit_test(test_hashes_tell_models_and_arithmetic_apart),
         cmocka_unit_test(test_feed_forward_layers_have_room_for_the_rows_of_a_pass),
+        cmocka_unit_test(test_numerics_have_the_rope_scaling),
         cmocka_unit_test(test_quantized_numerics_of_all_sets),
         cmocka_unit_test(test_int8_keys_and_values),
         cmocka_unit_test(test_configurations_that_are_refused),

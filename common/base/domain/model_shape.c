@@ -20,3 +20,11 @@ const char *kv_type_name(enum kv_type type)
     static const char *const names[] = {[KV_F32] = "f32", [KV_BF16] = "bf16", [KV_INT8] = "int8"};
     return names[type];
 }
+
+const char *rope_type_name(enum rope_type type)
+{
+    static const char *const names[] = {
+        [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_DYNAMIC] = "dynamic",
+        [ROPE_LLAMA3] = "llama3",   [ROPE_YARN] = "yarn",     [ROPE_LONGROPE] = "longrope"};
+    return names[type];
+}

@@ -7,9 +7,29 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct rope_scaling { /* Llama 3's scheme; factor == 1 means none */
-    double factor, low_freq_factor, high_freq_factor;
-    uint32_t original_context;
+/* The schemes that stretch a rotary embedding to longer contexts, by their names in config.json. */
+enum rope_type {
+    ROPE_DEFAULT,  /* none */
+    ROPE_LINEAR,   /* all frequencies / factor */
+    ROPE_DYNAMIC,  /* none within the context, which is the trained one (docs/decisions/0046) */
+    ROPE_LLAMA3,   /* long wavelengths / factor, short ones as they are, a blend between */
+    ROPE_YARN,     /* the same by rotations within the trained context; and `attention` */
+    ROPE_LONGROPE, /* each frequency / a factor of its own; and `attention` */
+};
+const char *rope_type_name(enum rope_type type);
+
+#define ROPE_MAX_FREQUENCIES 128 /* half of the largest head_dim */
+
+struct rope_scaling {
+    enum rope_type type;
+    double factor;                            /* 1 or more */
+    double low_freq_factor, high_freq_factor; /* ROPE_LLAMA3 */
+    double beta_fast, beta_slow;              /* ROPE_YARN: rotations at the ends of the blend */
+    bool truncate;                            /* ROPE_YARN: the ends are whole dimensions */
+    double attention;          /* cosines and sines are multiplied by it; 0: they are not */
+    uint32_t original_context; /* positions that the model was trained with */
+    /* ROPE_LONGROPE: [head_dim / 2], for contexts up to the original one, and for longer ones */
+    float short_factors[ROPE_MAX_FREQUENCIES], long_factors[ROPE_MAX_FREQUENCIES];
 };
 
 struct model_shape {

@@ -17,7 +17,6 @@
 #include <string.h>
 
 #define NAME_BYTES          128
-#define MAX_HEAD_DIM        256  /* the limit in config.json */
 #define ROPE_GRAIN          256  /* positions that a thread computes at a time */
 #define ROPE_HASH_POSITIONS 1024 /* fixed: the hash must not depend on the context limit */
 
@@ -107,7 +106,7 @@ static enum status load_ffn(struct loading *loading, uint32_t l, struct layer_we
 }
 
 /* Llama 3.1: stretches long wavelengths by `factor`, keeps short ones, blends those between. */
-static float scale_frequency(const struct rope_scaling *scaling, float frequency)
+static float llama3_frequency(const struct rope_scaling *scaling, float frequency)
 {
     if (scaling->factor == 1.0)
         return frequency;
@@ -122,30 +121,80 @@ static float scale_frequency(const struct rope_scaling *scaling, float frequency
     return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
-void rope_rows(const struct model_shape *shape, uint32_t first, uint32_t last, float *table)
+/* Returns the dimension that turns `rotations` times within the trained context. */
+static double yarn_dimension(const struct model_shape *shape, double rotations)
 {
-    float frequencies[MAX_HEAD_DIM / 2];
-    uint32_t half = shape->head_dim / 2;
-    ASSERT(shape->head_dim <= MAX_HEAD_DIM);
-    for (uint32_t i = 0; i < half; i++) {
-        float exponent = (float)(2 * i) / (float)shape->head_dim;
-        frequencies[i] = scale_frequency(&shape->rope_scaling,
-                                         1.0f / (float)pow(shape->rope_theta, (double)exponent));
+    double turns = shape->rope_scaling.original_context / (rotations * 2 * M_PI);
+    return shape->head_dim * log(turns) / (2 * log(shape->rope_theta));
+}
+
+/* YaRN (arXiv 2309.00071, as transformers computes it): keeps the frequencies of dimensions below
+ * `low`, divides those above `high` by the factor, blends between. `power`: theta^(2i / E). */
+static float yarn_frequency(const struct model_shape *shape, uint32_t i, float power)
+{
+    const struct rope_scaling *scaling = &shape->rope_scaling;
+    double low = yarn_dimension(shape, scaling->beta_fast);
+    double high = yarn_dimension(shape, scaling->beta_slow);
+    if (scaling->truncate) {
+        low = floor(low);
+        high = ceil(high);
     }
+    low = fmax(low, 0);
+    high = fmin(high, shape->head_dim - 1.0);
+    if (low == high)
+        high += 0.001;
+    float kept = 1.0f - fminf(fmaxf(((float)i - (float)low) / (float)(high - low), 0.0f), 1.0f);
+    return 1.0f / ((float)scaling->factor * power) * (1.0f - kept) + 1.0f / power * kept;
+}
+
+bool rope_is_long(const struct model_shape *shape, uint32_t context)
+{
+    return context > shape->rope_scaling.original_context;
+}
+
+static float rope_frequency(const struct model_shape *shape, uint32_t context, uint32_t i)
+{
+    const struct rope_scaling *scaling = &shape->rope_scaling;
+    float exponent = (float)(2 * i) / (float)shape->head_dim;
+    float power = (float)pow(shape->rope_theta, (double)exponent), frequency = 1.0f / power;
+    switch (scaling->type) {
+    case ROPE_DEFAULT:
+    case ROPE_DYNAMIC: return frequency;
+    case ROPE_LINEAR: return frequency / (float)scaling->factor;
+    case ROPE_LLAMA3: return llama3_frequency(scaling, frequency);
+    case ROPE_YARN: return yarn_frequency(shape, i, power);
+    case ROPE_LONGROPE: break;
+    }
+    return 1.0f /
+           ((rope_is_long(shape, context) ? scaling->long_factors : scaling->short_factors)[i] *
+            power);
+}
+
+void rope_rows(const struct model_shape *shape, uint32_t context, uint32_t first, uint32_t last,
+               float *table)
+{
+    float frequencies[ROPE_MAX_FREQUENCIES];
+    uint32_t half = shape->head_dim / 2;
+    float attention =
+        shape->rope_scaling.attention == 0 ? 1.0f : (float)shape->rope_scaling.attention;
+    ASSERT(half <= ROPE_MAX_FREQUENCIES);
+    for (uint32_t i = 0; i < half; i++)
+        frequencies[i] = rope_frequency(shape, context, i);
     for (uint32_t position = first; position < last; position++) {
         float *row = table + (uint64_t)position * shape->head_dim;
         for (uint32_t i = 0; i < half; i++) {
             float angle = (float)position * frequencies[i];
             double sine, cosine;
             sine_cosine((double)angle, &sine, &cosine);
-            row[i] = (float)cosine;
-            row[half + i] = (float)sine;
+            row[i] = (float)cosine * attention;
+            row[half + i] = (float)sine * attention;
         }
     }
 }
 
 struct rope {
     const struct model_shape *shape;
+    uint32_t context;
     float *table;
 };
 
@@ -153,7 +202,7 @@ static void fill_rope(void *context, uint32_t thread, uint32_t first, uint32_t l
 {
     const struct rope *rope = context;
     (void)thread;
-    rope_rows(rope->shape, first, last, rope->table);
+    rope_rows(rope->shape, rope->context, first, last, rope->table);
 }
 
 static enum status load_rope(struct loading *loading, struct weights *weights)
@@ -172,7 +221,7 @@ static enum status load_rope(struct loading *loading, struct weights *weights)
     if (!table)
         return error_set(tensors->err, STATUS_LIMIT, "out of memory for %zu bytes of rope",
                          made * row_bytes);
-    struct rope rope = {loading->shape, table};
+    struct rope rope = {loading->shape, loading->positions, table};
     kernels_host_work(tensors->kernels, made, ROPE_GRAIN, fill_rope, &rope);
     weights->rope_hash = hash_bytes(table, ROPE_HASH_POSITIONS * row_bytes, HASH_SEED);
     enum status status = kernels_upload(tensors->kernels, &weights->rope, 0, table, bytes);

@@ -64,11 +64,17 @@ size_t weights_step_bytes(const struct weights *weights);
 /* Returns the nanoseconds of one sequential pass over those bytes (kernels_measure_read). */
 uint64_t weights_measure_read(struct kernels *kernels, const struct weights *weights);
 
-/* Fills rows [first, last) of a rotary embedding table (Su et al., RoFormer), with Llama 3's
- * scaling of low frequencies. PURE. table: [positions, head_dim], each row cos (head_dim / 2),
- * then sin (head_dim / 2). Angles are computed in fp32 in the steps of transformers: at position
- * 3000 an exact angle would differ from the reference by more than any other rounding. Sines and
- * cosines are our own (fixed_math.h), with equal bits everywhere. */
-void rope_rows(const struct model_shape *shape, uint32_t first, uint32_t last, float *table);
+/* Returns whether ROPE_LONGROPE takes the factors of long contexts: for all positions alike, by the
+ * `context` that is served (docs/decisions/0046). PURE. */
+bool rope_is_long(const struct model_shape *shape, uint32_t context);
+
+/* Fills rows [first, last) of a rotary embedding table (Su et al., RoFormer) with the scaling of
+ * the shape. PURE. table: [positions, head_dim], each row cos (head_dim / 2), then sin (head_dim /
+ * 2). `context`: positions that are served. A row depends on its position, never on the length of
+ * a request: cached keys stay right. Angles are computed in fp32 in the steps of transformers: at
+ * position 3000 an exact angle would differ from the reference by more than any other rounding.
+ * Sines and cosines are our own (fixed_math.h), with equal bits everywhere. */
+void rope_rows(const struct model_shape *shape, uint32_t context, uint32_t first, uint32_t last,
+               float *table);
 
 #endif

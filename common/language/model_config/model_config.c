@@ -34,6 +34,39 @@ static const struct {
     int64_t group_size; /* 0: none */
 } QUANTIZED_TYPES[] = {{"int8", MODEL_INT8, 0}, {"int4", MODEL_INT4, QUANTIZATION_GROUP_SIZE}};
 
+/* Quantizations of other tools. A folder of theirs has `file`, also where its config.json doesn't
+ * name the method; NULL: it has none. */
+static const struct {
+    const char *method, *file, *reason;
+} REFUSED_METHODS[] = {
+    {"gptq", "quantize_config.json",
+     "\"gptq\" (GPTQ) packs 2 to 8 bits by columns, in tensors qweight, qzeros and scales, which "
+     "aren't read"},
+    {"awq", "quant_config.json",
+     "\"awq\" (AWQ) packs 4 bits in an order of its own, in tensors qweight, qzeros and scales, "
+     "which aren't read"},
+    {"bitsandbytes", NULL,
+     "\"bitsandbytes\" packs 4 or 8 bits in blocks of its own, which aren't "
+     "read"},
+};
+#define REFUSED_ADVICE                                                                             \
+    ": give the folder with the floats, and let baton quantize make int8 or int4 of it"
+
+/* Refuses a folder of another tool's quantization that config.json doesn't mention. */
+static enum status refuse_quantized_files(const char *model_dir, struct error *err)
+{
+    char path[PATH_BYTES];
+    for (size_t i = 0; i < sizeof REFUSED_METHODS / sizeof *REFUSED_METHODS; i++) {
+        if (!REFUSED_METHODS[i].file)
+            continue;
+        TRY(model_path(model_dir, REFUSED_METHODS[i].file, path, err));
+        if (access(path, F_OK) == 0)
+            return error_set(err, STATUS_UNSUPPORTED, "%s: %s" REFUSED_ADVICE, path,
+                             REFUSED_METHODS[i].reason);
+    }
+    return STATUS_OK;
+}
+
 /* Reads the value of quantization_config. */
 static enum status parse_quantized(const struct json_value *config,
                                    enum model_quantization *quantization, struct error *err)
@@ -41,6 +74,10 @@ static enum status parse_quantized(const struct json_value *config,
     const char *method, *name;
     int64_t number;
     TRY(json_get_string(config, "quant_method", &method, NULL, err));
+    for (size_t i = 0; i < sizeof REFUSED_METHODS / sizeof *REFUSED_METHODS; i++)
+        if (strcmp(method, REFUSED_METHODS[i].method) == 0)
+            return error_set(err, STATUS_UNSUPPORTED, "\"quant_method\": %s" REFUSED_ADVICE,
+                             REFUSED_METHODS[i].reason);
     if (strcmp(method, QUANTIZATION_METHOD) != 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "\"quant_method\": only \"" QUANTIZATION_METHOD
@@ -122,6 +159,8 @@ enum status config_json_read(const char *model_dir, struct model_config *config,
     json_destroy(json);
     if (status != STATUS_OK)
         return error_prefix(err, status, "%s", path);
+    if (read.quantization == MODEL_FLOAT)
+        TRY(refuse_quantized_files(model_dir, err));
     config->shape = read.shape;
     config->quantization = read.quantization;
     config->end_ids = read.end_ids;

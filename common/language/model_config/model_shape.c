@@ -3,6 +3,7 @@
 #include "common/base/json/json.h"
 #include "common/language/model_config/model_config.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Limits far above any published model. Products of them don't overflow 64 bits. */
@@ -52,6 +53,18 @@ static const struct model_family FAMILIES[] = {
      .window = WINDOW_SWITCHED},
 };
 #define SUPPORTED "llama, mistral, qwen2 and qwen3 are supported"
+
+/* Families that are often asked for, and what their forward pass has that isn't built. */
+static const struct {
+    const char *model_type, *name, *reason;
+} REFUSED_FAMILIES[] = {
+    {"phi3", "Phi-3 and Phi-4", "its q, k and v, and its gate and up, are one fused tensor each"},
+    {"phi4mm", "Phi-4 multimodal", "its q, k and v are one fused tensor, and it reads pictures"},
+    {"phi", "Phi-1 and Phi-2", "its attention and feed-forward run in parallel"},
+    {"olmo", "OLMo", "its norms have no weights"},
+    {"olmo2", "OLMo 2", "its norms stand behind attention and feed-forward, not before them"},
+    {"olmo3", "OLMo 3", "its norms stand behind attention and feed-forward, not before them"},
+};
 
 #define MAX_WINDOW             (1 << 24)
 #define MISTRAL_DEFAULT_WINDOW 4096
@@ -196,6 +209,11 @@ static enum status find_family(const struct json_value *root, const struct model
         *family = &FAMILIES[i];
         return STATUS_OK;
     }
+    for (size_t i = 0; i < sizeof REFUSED_FAMILIES / sizeof *REFUSED_FAMILIES; i++)
+        if (strcmp(REFUSED_FAMILIES[i].model_type, model_type) == 0)
+            return error_set(err, STATUS_UNSUPPORTED,
+                             "\"model_type\": \"%s\" (%s) is not supported: %s; " SUPPORTED,
+                             model_type, REFUSED_FAMILIES[i].name, REFUSED_FAMILIES[i].reason);
     return error_set(err, STATUS_UNSUPPORTED, "\"model_type\": " SUPPORTED ", found \"%.100s\"",
                      model_type);
 }
@@ -295,27 +313,52 @@ static enum status parse_window(const struct model_family *family, const struct 
 
 /* ------------------------------------------------------------------------- the rotary embedding */
 
-#define DEFAULT_THETA 10000
-#define MAX_THETA     1e12
+#define DEFAULT_THETA   10000
+#define MAX_THETA       1e12
+#define MAX_ROPE_FACTOR 1e6
 
-/* Known members of a rotary embedding. */
-static const char *const MEMBERS[] = {
-    "rope_type",
-    "type",
-    "rope_theta",
-    "factor",
-    "low_freq_factor",
-    "high_freq_factor",
-    "original_max_position_embeddings",
-    "partial_rotary_factor",
+/* Reads a count of 1..max. If the key is absent: `fallback`, or an error if that is 0. */
+static enum status get_count(const struct json_value *object, const char *key, uint32_t max,
+                             uint32_t fallback, uint32_t *out, struct error *err)
+{
+    int64_t value = fallback;
+    if (!fallback || json_find(object, key))
+        TRY(json_get_i64(object, key, 1, max, &value, err));
+    *out = (uint32_t)value;
+    return STATUS_OK;
+}
+
+/* Known members of a rotary embedding, and the types that have them. */
+#define EVERY_TYPE (~0u)
+static const struct {
+    const char *name;
+    unsigned types; /* bits of rope_type */
+} MEMBERS[] = {
+    {"rope_type", EVERY_TYPE},
+    {"type", EVERY_TYPE},
+    {"rope_theta", EVERY_TYPE},
+    {"factor", EVERY_TYPE},
+    {"low_freq_factor", EVERY_TYPE},
+    {"high_freq_factor", EVERY_TYPE},
+    {"original_max_position_embeddings", EVERY_TYPE},
+    {"partial_rotary_factor", EVERY_TYPE},
+    {"attention_factor", 1u << ROPE_YARN | 1u << ROPE_LONGROPE},
+    {"beta_fast", 1u << ROPE_YARN},
+    {"beta_slow", 1u << ROPE_YARN},
+    {"mscale", 1u << ROPE_YARN},
+    {"mscale_all_dim", 1u << ROPE_YARN},
+    {"truncate", 1u << ROPE_YARN},
+    {"short_factor", 1u << ROPE_LONGROPE},
+    {"long_factor", 1u << ROPE_LONGROPE},
 };
 
-static enum status refuse_other_members(const struct json_value *rope, struct error *err)
+static enum status refuse_other_members(const struct json_value *rope, enum rope_type type,
+                                        struct error *err)
 {
     for (struct json_member m = {0}; json_next(rope, &m);) {
         bool known = !m.value;
         for (size_t i = 0; i < sizeof MEMBERS / sizeof *MEMBERS; i++)
-            known |= strcmp(MEMBERS[i], m.key) == 0;
+            known |= strcmp(MEMBERS[i].name, m.key) == 0 && MEMBERS[i].types >> type & 1;
         if (!known)
             return error_set(err, STATUS_UNSUPPORTED, "\"%.100s\": not supported, found %s", m.key,
                              json_kind_name(m.value));
@@ -333,7 +376,7 @@ static enum status parse_llama3(const struct json_value *rope, struct rope_scali
                                 struct error *err)
 {
     int64_t context;
-    TRY(json_get_double(rope, "factor", 1, 1e6, &scaling->factor, err));
+    TRY(json_get_double(rope, "factor", 1, MAX_ROPE_FACTOR, &scaling->factor, err));
     TRY(json_get_double(rope, "low_freq_factor", 1e-3, 1e6, &scaling->low_freq_factor, err));
     TRY(json_get_double(rope, "high_freq_factor", 1e-3, 1e6, &scaling->high_freq_factor, err));
     TRY(json_get_i64(rope, "original_max_position_embeddings", 1, MAX_CONTEXT, &context, err));
@@ -345,24 +388,153 @@ static enum status parse_llama3(const struct json_value *rope, struct rope_scali
     return STATUS_OK;
 }
 
+/* Refuses what would make the frequencies depend on a request's length. Within the trained context
+ * they don't. */
+static enum status parse_dynamic(const struct json_value *rope, uint32_t context,
+                                 struct rope_scaling *scaling, struct error *err)
+{
+    TRY(json_get_double(rope, "factor", 1, MAX_ROPE_FACTOR, &scaling->factor, err));
+    TRY(get_count(rope, "original_max_position_embeddings", MAX_CONTEXT, context,
+                  &scaling->original_context, err));
+    if (scaling->original_context < context)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "\"original_max_position_embeddings\" is below max_position_embeddings "
+                         "(%u), found %u: beyond it \"dynamic\" turns every key anew for each "
+                         "length, which no cached key can follow; use \"yarn\", or the smaller "
+                         "max_position_embeddings",
+                         context, scaling->original_context);
+    return STATUS_OK;
+}
+
+/* Reads original_max_position_embeddings, outside `rope` (which counts first) or inside, and the
+ * factor, by default the ratio of the contexts: as transformers does for yarn and longrope. */
+static enum status parse_contexts(const struct json_value *root, const struct json_value *rope,
+                                  uint32_t context, struct rope_scaling *scaling, struct error *err)
+{
+    const char *key = "original_max_position_embeddings";
+    TRY(get_count(json_find(root, key) ? root : rope, key, MAX_CONTEXT, context,
+                  &scaling->original_context, err));
+    scaling->factor = (double)context / scaling->original_context;
+    if (json_find(rope, "factor"))
+        TRY(json_get_double(rope, "factor", 1, MAX_ROPE_FACTOR, &scaling->factor, err));
+    if (scaling->factor < 1)
+        return error_set(err, STATUS_INVALID,
+                         "\"original_max_position_embeddings\" is above max_position_embeddings "
+                         "(%u), found %u",
+                         context, scaling->original_context);
+    return STATUS_OK;
+}
+
+/* Reads a number in [min, max]; `fallback` if it is absent. */
+static enum status get_number(const struct json_value *rope, const char *key, double min,
+                              double max, double fallback, double *out, struct error *err)
+{
+    *out = fallback;
+    return json_find(rope, key) ? json_get_double(rope, key, min, max, out, err) : STATUS_OK;
+}
+
+/* Returns YaRN's attention temperature for a scale. */
+static double yarn_mscale(double scale, double mscale)
+{
+    return scale <= 1 ? 1 : 0.1 * mscale * log(scale) + 1;
+}
+
+static enum status parse_yarn(const struct json_value *rope, struct rope_scaling *scaling,
+                              struct error *err)
+{
+    double fast = 0, slow = 0, mscale, all;
+    TRY(get_number(rope, "beta_fast", 0, 1e6, 0, &fast, err));
+    TRY(get_number(rope, "beta_slow", 0, 1e6, 0, &slow, err));
+    scaling->beta_fast = fast > 0 ? fast : 32; /* 0 counts as absent, in transformers too */
+    scaling->beta_slow = slow > 0 ? slow : 1;
+    scaling->truncate = true;
+    TRY(json_get_optional_bool(rope, "truncate", &scaling->truncate, err));
+    TRY(get_number(rope, "mscale", 0, 1e3, 0, &mscale, err));
+    TRY(get_number(rope, "mscale_all_dim", 0, 1e3, 0, &all, err));
+    double inferred = mscale > 0 && all > 0
+                          ? yarn_mscale(scaling->factor, mscale) / yarn_mscale(scaling->factor, all)
+                          : yarn_mscale(scaling->factor, 1);
+    TRY(get_number(rope, "attention_factor", 1e-3, 1e3, inferred, &scaling->attention, err));
+    if (scaling->beta_fast < scaling->beta_slow)
+        return error_set(err, STATUS_INVALID,
+                         "\"beta_fast\" must not be below beta_slow (%g), found %g",
+                         scaling->beta_slow, scaling->beta_fast);
+    return STATUS_OK;
+}
+
+/* Reads a factor for each frequency. */
+static enum status parse_factors(const struct json_value *rope, const char *key, uint32_t count,
+                                 float *factors, struct error *err)
+{
+    const struct json_value *list;
+    TRY(json_get_array(rope, key, &list, err));
+    if (json_count(list) != count)
+        return error_set(err, STATUS_INVALID,
+                         "\"%s\": expected one for each pair of dimensions (%u), found %zu", key,
+                         count, json_count(list));
+    for (uint32_t i = 0; i < count; i++) {
+        double factor;
+        enum status status = json_as_double(json_at(list, i), 1e-3, MAX_ROPE_FACTOR, &factor, err);
+        if (status != STATUS_OK)
+            return error_prefix(err, status, "\"%s\"", key);
+        factors[i] = (float)factor;
+    }
+    return STATUS_OK;
+}
+
+static enum status parse_longrope(const struct json_value *rope, uint32_t frequencies,
+                                  struct rope_scaling *scaling, struct error *err)
+{
+    double inferred = 1;
+    TRY(parse_factors(rope, "short_factor", frequencies, scaling->short_factors, err));
+    TRY(parse_factors(rope, "long_factor", frequencies, scaling->long_factors, err));
+    if (scaling->factor > 1 && scaling->original_context > 1)
+        inferred = sqrt(1 + log(scaling->factor) / log(scaling->original_context));
+    return get_number(rope, "attention_factor", 1e-3, 1e3, inferred, &scaling->attention, err);
+}
+
+static enum status parse_scaling(const struct json_value *root, const struct json_value *rope,
+                                 struct model_shape *shape, struct error *err)
+{
+    struct rope_scaling *scaling = &shape->rope_scaling;
+    switch (scaling->type) {
+    case ROPE_DEFAULT: return STATUS_OK;
+    case ROPE_LINEAR:
+        return json_get_double(rope, "factor", 1, MAX_ROPE_FACTOR, &scaling->factor, err);
+    case ROPE_DYNAMIC: return parse_dynamic(rope, shape->context, scaling, err);
+    case ROPE_LLAMA3: return parse_llama3(rope, scaling, err);
+    case ROPE_YARN:
+        TRY(parse_contexts(root, rope, shape->context, scaling, err));
+        return parse_yarn(rope, scaling, err);
+    case ROPE_LONGROPE:
+        TRY(parse_contexts(root, rope, shape->context, scaling, err));
+        return parse_longrope(rope, shape->head_dim / 2, scaling, err);
+    }
+    return STATUS_OK;
+}
+
 /* Reads the type and its members. `rope` is rope_parameters, which has the type "default" unless it
  * names one, or rope_scaling. NULL: no scaling. */
-static enum status parse_type(const struct json_value *rope, bool type_needed,
-                              struct model_shape *shape, struct error *err)
+static enum status parse_type(const struct json_value *root, const struct json_value *rope,
+                              bool type_needed, struct model_shape *shape, struct error *err)
 {
     /* Files from before transformers 4.43 name it "type". */
     bool old = json_find(rope, "type") && !json_find(rope, "rope_type");
-    const char *key = old ? "type" : "rope_type", *type = "default";
+    const char *key = old ? "type" : "rope_type", *name = "default";
     shape->rope_scaling = (struct rope_scaling){.factor = 1};
     if (rope && (type_needed || json_find(rope, key)))
-        TRY(json_get_string(rope, key, &type, NULL, err));
-    bool llama3 = strcmp(type, "llama3") == 0;
-    if (!llama3 && strcmp(type, "default") != 0)
+        TRY(json_get_string(rope, key, &name, NULL, err));
+    enum rope_type type = ROPE_DEFAULT;
+    while (type <= ROPE_LONGROPE && strcmp(rope_type_name(type), name) != 0)
+        type++;
+    if (type > ROPE_LONGROPE)
         return error_set(err, STATUS_UNSUPPORTED,
-                         "\"%s\": only \"default\" and \"llama3\" are supported, found \"%.100s\"",
-                         key, type);
-    TRY(refuse_other_members(rope, err));
-    return llama3 ? parse_llama3(rope, &shape->rope_scaling, err) : STATUS_OK;
+                         "\"%s\": only \"default\", \"linear\", \"dynamic\", \"llama3\", \"yarn\" "
+                         "and \"longrope\" are supported, found \"%.100s\"",
+                         key, name);
+    shape->rope_scaling.type = type;
+    TRY(refuse_other_members(rope, type, err));
+    return parse_scaling(root, rope, shape, err);
 }
 
 /* Reads rope_theta: inside `rope`, outside, or the same value in both places. */
@@ -398,22 +570,13 @@ static enum status parse_rope(const struct json_value *root, bool theta_needed,
     if (rope)
         TRY(json_get_object(root, key, &rope, err));
     TRY(parse_theta(root, rope, theta_needed, &shape->rope_theta, err));
-    enum status status = parse_type(rope, !newer, shape, err);
+    enum status status = parse_type(root, rope, !newer, shape, err);
+    if (status == STATUS_OK && shape->rope_scaling.type == ROPE_YARN && shape->rope_theta <= 1)
+        status = error_set(err, STATUS_INVALID, "\"rope_theta\" must be above 1 with \"yarn\"");
     return status == STATUS_OK ? STATUS_OK : error_prefix(err, status, "\"%s\"", key);
 }
 
 /* ------------------------------------------------------------------------------------ the shape */
-
-/* Reads a count of 1..max. If the key is absent: `fallback`, or an error if that is 0. */
-static enum status get_count(const struct json_value *object, const char *key, uint32_t max,
-                             uint32_t fallback, uint32_t *out, struct error *err)
-{
-    int64_t value = fallback;
-    if (!fallback || json_find(object, key))
-        TRY(json_get_i64(object, key, 1, max, &value, err));
-    *out = (uint32_t)value;
-    return STATUS_OK;
-}
 
 static enum status parse_heads(const struct json_value *root, const struct model_family *family,
                                struct model_shape *shape, struct error *err)

@@ -22,9 +22,22 @@ LLAMA3_ROPE = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq
                    original_max_position_embeddings=64)
 WIDE = {**BASE, "hidden_size": 64, "intermediate_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 4,
         "max_position_embeddings": 4096}
+SMALL = {**BASE, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 256}
+# Longer than the trained context; `rope-dynamic` and `rope-longrope-short` stay within it.
+ROPES = {
+    "rope-linear": dict(rope_type="linear", rope_theta=10000.0, factor=4.0),
+    "rope-dynamic": dict(rope_type="dynamic", rope_theta=10000.0, factor=2.0),
+    "rope-yarn": dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=32),
+    "rope-yarn-mscale": dict(rope_type="yarn", rope_theta=50000.0, factor=4.0, original_max_position_embeddings=64, beta_fast=4.0,
+                             beta_slow=0.5, mscale=1.0, mscale_all_dim=0.4, truncate=False),
+    "rope-longrope": dict(rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=32,
+                          short_factor=[1.0 + 0.05 * i for i in range(8)], long_factor=[1.0 + 0.9 * i for i in range(8)]),
+    "rope-longrope-short": dict(rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=256, attention_factor=1.19,
+                                short_factor=[1.0 + 0.25 * i for i in range(8)], long_factor=[1.0 + 0.9 * i for i in range(8)]),
+}
 QWEN_ROPE = dict(rope_type="default", rope_theta=1000000.0)
 STORED = {"qwen3": torch.float32, "mistral-headdim": torch.float16}  # the others: bf16
-OLDER_SPELLING = {"llama3-rope", "qwen2", "mistral-headdim"}
+OLDER_SPELLING = {"llama3-rope", "qwen2", "mistral-headdim", "rope-linear", "rope-yarn"}
 # name: (offset of the random seed, configuration, prompt lengths)
 MODELS = {
     "llama": (0, LlamaConfig(**BASE, tie_word_embeddings=False), (1, 7, 33, 130)),
@@ -37,6 +50,10 @@ MODELS = {
                                          tie_word_embeddings=False), (1, 7, 33, 130)),
     "llama-wide": (9, LlamaConfig(**WIDE, tie_word_embeddings=True), (1, 700, 3000)),
 }
+for seed, (name, rope) in zip((20, 21, 22, 30, 49, 31), ROPES.items()):
+    # Beyond the trained 32 from the first token on: transformers takes the long factors by the length of a sequence.
+    lengths = (33, 70, 150) if name == "rope-longrope" else (1, 33, 150)
+    MODELS[name] = (seed, LlamaConfig(**SMALL, tie_word_embeddings=True, rope_parameters=rope), lengths)
 
 
 def edit_json(path, edit):

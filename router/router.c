@@ -182,6 +182,26 @@ static void on_late_message(void *context)
     counter_add(((struct router_metrics *)context)->late_messages, 1);
 }
 
+static void on_connection_ended(void *context, enum frame_gate_end end)
+{
+    counter_add(((struct router_metrics *)context)->connections_ended[end], 1);
+}
+
+static struct rpc_gate gate_of(struct router *router)
+{
+    const struct router_config *config = &router->config;
+    size_t share = config->max_per_address
+                       ? config->max_per_address
+                       : peer_places_default_share(router->room.grpc_connections);
+    return (struct rpc_gate){.on = true,
+                             .address_connections = share,
+                             .uncounted = config->proxy_addresses,
+                             .handshake_us = config->client_handshake_us,
+                             .idle_us = config->client_idle_us,
+                             .ended = on_connection_ended,
+                             .context = &router->metrics};
+}
+
 /* The server for registrations only. The limits for clients don't apply to it. */
 static enum status start_registry(struct router *router, struct error *err)
 {
@@ -203,6 +223,9 @@ static enum status start_registry(struct router *router, struct error *err)
         .descriptors = &router->descriptors[1],
         .descriptor_count = 1,
     };
+    /* With certificates on both sides no stranger gets as far as HTTP/2. */
+    if (!server.tls.certificates)
+        server.gate = gate_of(router);
     return rpc_server_start(router->runtime, &server, &router->workers, err);
 }
 
@@ -232,6 +255,7 @@ static enum status start_grpc(struct router *router, struct error *err)
     struct rpc_server_config server = {
         .listen = config->listen,
         .tls = router->client_tls,
+        .gate = gate_of(router),
         .keyless = !router->access,
         .max_message_bytes =
             with_text > REQUEST_MAX_MESSAGE_BYTES ? with_text : REQUEST_MAX_MESSAGE_BYTES,

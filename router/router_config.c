@@ -111,6 +111,11 @@ static const struct config_setting settings[] = {
      .help = "A silent session to a worker counts as lost after this and 2 s; 0: never"},
     {"client-keepalive", CONFIG_DURATION, AT(client_keepalive_us), "30s", "0", "1h",
      .help = "A silent client counts as gone after this and 2 s; 0: never"},
+    {"client-handshake", CONFIG_DURATION, AT(client_handshake_us), "10s", "100ms", "10m",
+     .help = "The beginning of a gRPC connection (TLS, HTTP/2's first frames), and the headers of "
+             "each call, must be here so soon"},
+    {"client-idle", CONFIG_DURATION, AT(client_idle_us), "5m", "0", "24h",
+     .help = "A gRPC connection without a call ends in order after this; 0: never"},
     {"client-buffer", CONFIG_BYTES, AT(client_buffer_bytes), "4MiB", "4KiB", "1GiB",
      .help = "Unsent bytes of one call; a reader that is slower is cut off"},
     {"client-buffers", CONFIG_BYTES, AT(client_buffers_bytes), "256MiB", "64KiB", "1TiB",
@@ -218,7 +223,8 @@ struct router_room router_room_divide(const struct router_config *config, uint64
     struct descriptor_use uses[KINDS] = {
         [HTTP] = {.wanted = http ? config->max_connections + HTTP_MAX_SURPLUS : 0, .each = 1},
         [GRPC] = {.wanted = config->max_connections, .each = RPC_CONNECTION_DESCRIPTORS},
-        [REGISTRY] = {.wanted = apart ? MAX_REGISTRATIONS : 0, .each = 1},
+        [REGISTRY] = {.wanted = apart ? MAX_REGISTRATIONS : 0,
+                      .each = *config->internal_tls.cert ? 1 : RPC_CONNECTION_DESCRIPTORS},
         [FIGURES] = {.wanted = HTTP_MAX_CONNECTIONS, .each = 1},
         [WORKERS] = {.wanted = ROUTER_MAX_WORKERS, .each = SESSION_DESCRIPTORS}};
     struct router_room room = {.open_files = open_files};

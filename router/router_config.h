@@ -34,6 +34,8 @@ struct router_config {
     uint64_t worker_ttl_us;       /* a silent worker without a session is forgotten after this */
     uint64_t worker_keepalive_us; /* a silent session is lost after this and 2 s */
     uint64_t client_keepalive_us;
+    uint64_t client_handshake_us;  /* to HTTP/2's first frames over gRPC; also a call's headers */
+    uint64_t client_idle_us;       /* a gRPC connection without a call ends after this; 0: never */
     uint64_t client_buffer_bytes;  /* unsent for one call; beyond that it is cut off */
     uint64_t client_buffers_bytes; /* unsent for all calls */
     uint64_t receive_memory_bytes;

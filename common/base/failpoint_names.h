@@ -75,7 +75,7 @@
     X("http.receive", true, "bytes may have come; fail: the connection is broken")                 \
     X("http.send", true, "bytes of an answer are about to leave; fail: the connection is broken")  \
     X("http.request", false, "a request is whole; its handler is about to be called")              \
-    X("http.tls_files", true, "a changed certificate is about to be used; fail: it can't be")      \
+    X("tls.files", true, "a changed certificate is about to be used; fail: it can't be")           \
     /* baton quantize. */                                                                          \
     X("quantize.matrix", false, "a matrix is about to be written beside the new model's name")     \
     X("quantize.named", false, "the new weights have their name, config.json hasn't")

@@ -108,6 +108,13 @@ static void create_events(struct router_metrics *m)
                                        "Sessions to workers that were up and ended", NULL);
     m->late_messages = metrics_counter(m->metrics, "baton_router_late_messages_total",
                                        "Calls that got no message in time", NULL);
+    for (int end = FRAME_GATE_NONE + 1; end < FRAME_GATE_ENDS; end++) {
+        snprintf(labels, sizeof labels, "reason=\"%s\"",
+                 frame_gate_end_name((enum frame_gate_end)end));
+        m->connections_ended[end] =
+            metrics_counter(m->metrics, "baton_router_grpc_connections_ended_total",
+                            "Connections of gRPC clients that the router ended", labels);
+    }
     m->access_lost =
         metrics_counter(m->metrics, "baton_access_log_lines_lost_total",
                         "Lines of the access log that could not be written, or queued", NULL);

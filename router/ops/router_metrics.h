@@ -7,6 +7,7 @@
 #include "common/base/observe/metrics.h"
 #include "common/net/http/http_exchange.h"
 #include "common/net/http/http_server.h"
+#include "common/net/rpc/frame_gate.h"
 #include "router/ops/request_trace.h"
 #include "router/planner/cache_event_count.h"
 #include "router/planner/request_life.h"
@@ -41,6 +42,8 @@ struct router_metrics {
     struct counter *dropped; /* messages of old attempts, and tokens received twice */
     struct counter *sessions_lost;
     struct counter *late_messages; /* calls that got no message in time */
+    /* gRPC connections that the router ended; [FRAME_GATE_NONE]: NULL. */
+    struct counter *connections_ended[FRAME_GATE_ENDS];
     struct counter *kv_bytes[ROUTER_LANES];
     struct counter *cache_changes[CACHE_CHANGES]; /* events of workers' prefix caches */
     struct counter *access_lost, *spans_lost;     /* lines of the access log; requests' spans */

@@ -577,6 +577,20 @@ def worker_seeds():
     words("kv_faults", ["seed=", "first=", "limit=", "drop=", "delay=", "duplicate=", "corrupt=", "reorder=", "lost=", ":20ms", "1e-300", ","])
 
 
+def frame_gate_seeds():
+    def frame(kind, flags, stream, length):
+        return struct.pack(">I", length)[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + bytes(length)
+
+    begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, 12)
+    call = frame(1, 4, 1, 40) + frame(0, 1, 1, 30)
+    answer = frame(4, 0, 0, 6) + frame(1, 4, 1, 10) + frame(0, 0, 1, 20) + frame(1, 5, 1, 10) + frame(3, 0, 3, 4) + frame(6, 0, 0, 8)
+    floods = [frame(1, 4, 1, 9) + frame(3, 0, 1, 4), frame(9, 0, 1, 0), frame(9, 0, 1, 200), frame(4, 0, 0, 0), frame(6, 0, 0, 8), frame(0, 0, 1, 0), frame(8, 0, 0, 4)]
+    for cuts, server, client in ((b"", b"", begin + call), (b"\1\2\x09\x20", answer, begin + call + frame(4, 1, 0, 0) + frame(3, 0, 1, 4)), (b"\5", b"", b"GET / HTTP/1.1\r\n\r\n"),
+                                 (b"", answer[:5], begin + call * 3), *((bytes([7] * 40), b"", begin + frame(1, 0, 1, 9) + flood * 120) for flood in floods)):
+        seed("frame_gate", piece(cuts) + piece(server) + client)
+    words("frame_gate", [begin[:24], *(frame(kind, flags, 1, 0) for kind in range(10) for flags in (0, 1, 4, 5))])
+
+
 def key_seeds():
     hashes = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
     good = f"# ours\n\n  id=ci sha256={hashes[0]} tenant=acme requests=60 tokens=100000 running=8 priorities=high,normal\r\nid=b sha256={hashes[1]} tenant=b.c_D-9"
@@ -600,6 +614,7 @@ def packed_seeds():
 
 def main():
     packed_seeds()
+    frame_gate_seeds()
     key_seeds()
     http_seeds()
     http_head_seeds()

@@ -67,7 +67,7 @@ PURE = ["common/base/domain", "common/kv/handoff", "common/engine/sched", "route
         *(f"common/net/http/http_{noun}.{kind}" for kind in "ch" for noun in ("request", "route", "url")),
         *(f"{module}.{kind}" for kind in "ch" for module in (
             "router/planner/request_life", "router/ops/request_trace", "router/ops/access_line", "router/planner/cache_event_count", "router/ops/quota", "router/dispatch/constraint_queue", "common/cli/chat", "common/kv/transport/kv_frame", "decode_worker/lane_speed",
-            "common/language/text/unicode", "common/base/peer_places", "proto/proto_text"))]
+            "common/language/text/unicode", "common/base/peer_places", "common/net/rpc/frame_gate", "proto/proto_text"))]
 # A parsed document is a value like any other.
 PURE_SEES = DOMAIN | {"common/kv/handoff", "common/engine/sched", "router/planner", "common/language/template", "common/language/constrain", "common/base/json"}
 IMPURE_BASE = {"common/base/clock.h", "common/base/log.h", "common/base/ring.h", "common/base/failpoint.h", "common/base/file_watch.h",
@@ -86,7 +86,7 @@ LIBRARIES = {
     r"(json-c/.*|json\.h|json_\w+\.h)": r"common/base/json/json\.c",
     r"cyaml/": r"common/base/config/config_file\.c",
     r"event2/": r"common/net/http/http_\w+\.[ch]",
-    r"openssl/": r"common/net/(crypto/\w+|http/http_socket)\.c",
+    r"openssl/": r"common/net/crypto/\w+\.c",
     r"curl/": r"common/net/http/http_client\.c",
     r"histedit\.h": r"common/cli/line_(editor|recall)\.c",
     r"isa-l": r"common/kv/transport/kv_checksum\.c",

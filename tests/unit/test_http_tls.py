@@ -240,7 +240,7 @@ def test_files_that_cannot_be_used_are_told_at_start(made, arguments, wrong):
 
 
 def test_the_failpoint_keeps_the_certificate_before(made, tmp_path):
-    os.environ.update(BATON_FAILPOINTS="http.tls_files=fail@2", BATON_FAILPOINTS_ALLOW="1")
+    os.environ.update(BATON_FAILPOINTS="tls.files=fail@2", BATON_FAILPOINTS_ALLOW="1")
     try:
         probe = serve(made, tmp_path)
     finally:

@@ -5,6 +5,7 @@
 #include "common/base/descriptors.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
+#include "common/net/crypto/tls_server.h"
 #include "common/net/http/http_loop.h"
 
 #include <errno.h>
@@ -38,7 +39,7 @@ struct http_door {
     struct http_service *service;
     struct http_loop **loops; /* the server's */
     unsigned next_loop;
-    struct http_tls *tls; /* NULL: no TLS */
+    struct tls_server *tls; /* NULL: no TLS */
     struct evconnlistener *listener;
     struct event *open_event; /* ends a pause */
     int spare_fd;             /* given up to turn a client away; -1: none */
@@ -233,8 +234,10 @@ static enum status open_door(struct http_door *door, struct http_service *servic
                              struct http_loop **loops, struct error *err)
 {
     *door = (struct http_door){.service = service, .loops = loops, .spare_fd = descriptors_spare()};
-    if (service->config.certificates)
-        TRY(http_tls_open(service->config.certificates, &door->tls, err));
+    const struct tls_server_config tls = {
+        .certificates = service->config.certificates, .protocol = "\x08http/1.1", .module = "http"};
+    if (tls.certificates)
+        TRY(tls_server_open(&tls, &door->tls, err));
     TRY(listen_on(door, err));
     door->open_event = evtimer_new(loops[0]->base, on_open_again, door);
     if (!door->open_event)
@@ -256,7 +259,7 @@ static void close_door(struct http_door *door)
         event_free(door->open_event);
     if (door->spare_fd > 0) /* 0: it was never opened */
         close(door->spare_fd);
-    http_tls_close(door->tls);
+    tls_server_close(door->tls);
     *door = (struct http_door){0};
 }
 

@@ -1,37 +1,20 @@
 #include "common/net/http/http_socket.h"
 
-#include "common/base/assert.h"
 #include "common/base/failpoint.h"
-#include "common/base/log.h"
 #include "common/base/str.h"
-#include "common/net/crypto/certificates.h"
+#include "common/net/crypto/tls_server.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/util.h>
-#include <inttypes.h>
-#include <openssl/err.h>
-#include <openssl/pem.h>
-#include <openssl/ssl.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define MOD              "http"
-#define TLS_RECORD_BYTES 16384
-#define SEND_PARTS       64
-/* TLS 1.2: forward secrecy and authenticated encryption only. All ciphers of 1.3 are good. */
-#define CIPHERS "ECDHE+AESGCM:ECDHE+CHACHA20"
-
-struct http_tls {
-    struct certificates *certificates;
-    uint64_t version;  /* the set that was used last */
-    SSL_CTX *in_force; /* for new connections */
-};
+#define SEND_PARTS 64
 
 /* --- addresses --- */
 
@@ -74,181 +57,14 @@ void http_peer_name(const struct http_peer *peer, char *text, size_t size)
     }
 }
 
-/* --- TLS: rules and certificates --- */
-
-/* Chooses from the protocols that the client offers. A client that offers none gets HTTP/1.1,
- * too. */
-static int choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char *length,
-                           const unsigned char *offered, unsigned offered_bytes, void *context)
-{
-    (void)ssl;
-    (void)context;
-    static const unsigned char ours[] = "\x08http/1.1";
-    unsigned char *found;
-    int done = SSL_select_next_proto(&found, length, ours, sizeof ours - 1, offered, offered_bytes);
-    *chosen = found;
-    return done == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
-}
-
-/* TLS 1.2 and 1.3. Nothing is compressed, renegotiated or resumed. */
-static SSL_CTX *create_context(void)
-{
-    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
-    ASSERT(context);
-    ERR_clear_error();
-    int set = SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) &&
-              SSL_CTX_set_cipher_list(context, CIPHERS) && SSL_CTX_set_num_tickets(context, 0);
-    ASSERT(set);
-    SSL_CTX_set_options(context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION |
-                                     SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
-    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
-                                  SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
-    return context;
-}
-
-/* Explains by OpenSSL's first error of this thread, and clears them all. */
-static enum status refuse(const char *what, struct error *err)
-{
-    unsigned long code = ERR_get_error();
-    const char *reason = code ? ERR_reason_error_string(code) : NULL;
-    ERR_clear_error();
-    return error_set(err, STATUS_INVALID, "%s can't be used for TLS of HTTP: %s", what,
-                     reason ? reason : "it is not what it should be");
-}
-
-/* OpenSSL's default asks for a passphrase on the terminal. */
-static int no_passphrase(char *buffer, int size, int writing, void *context)
-{
-    (void)buffer;
-    (void)size;
-    (void)writing;
-    (void)context;
-    return 0;
-}
-
-/* Calls `take` with each certificate of the PEM text, until it fails. */
-static bool take_each(const char *text, bool (*take)(SSL_CTX *context, X509 *one), SSL_CTX *context)
-{
-    BIO *bio = BIO_new_mem_buf(text, -1);
-    ASSERT(bio);
-    bool fine = true;
-    for (X509 *one; fine && (one = PEM_read_bio_X509(bio, NULL, no_passphrase, NULL));) {
-        fine = take(context, one);
-        X509_free(one);
-    }
-    BIO_free(bio);
-    if (fine)
-        ERR_clear_error(); /* the end of the text is an error, too */
-    return fine;
-}
-
-/* The leaf comes first. */
-static bool take_own(SSL_CTX *context, X509 *one)
-{
-    return SSL_CTX_get0_certificate(context) ? SSL_CTX_add1_chain_cert(context, one)
-                                             : SSL_CTX_use_certificate(context, one);
-}
-
-/* Trusts the CA, and names it to clients so that they can choose what to show. */
-static bool take_ca(SSL_CTX *context, X509 *one)
-{
-    return X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one) &&
-           SSL_CTX_add_client_CA(context, one);
-}
-
-static enum status use_set(SSL_CTX *context, const struct certificate_set *set, struct error *err)
-{
-    ERR_clear_error();
-    if (FAILPOINT_FAILS("http.tls_files") || !set->cert || !take_each(set->cert, take_own, context))
-        return refuse("the certificate", err);
-    BIO *bio = BIO_new_mem_buf(set->key, -1);
-    ASSERT(bio);
-    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL);
-    bool used = key && SSL_CTX_use_PrivateKey(context, key) && SSL_CTX_check_private_key(context);
-    EVP_PKEY_free(key);
-    BIO_free(bio);
-    if (!used)
-        return refuse("the key", err);
-    if (!set->ca)
-        return STATUS_OK;
-    if (!take_each(set->ca, take_ca, context))
-        return refuse("the clients' CA", err);
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-    return STATUS_OK;
-}
-
-/* From the current set. */
-static enum status make_context(struct http_tls *tls, SSL_CTX **out, struct error *err)
-{
-    const struct certificate_set *set = certificates_take(tls->certificates);
-    SSL_CTX *context = create_context();
-    tls->version = set->version;
-    enum status status = use_set(context, set, err);
-    certificate_set_give(set);
-    if (status == STATUS_OK)
-        *out = context;
-    else
-        SSL_CTX_free(context);
-    return status;
-}
-
-enum status http_tls_open(struct certificates *certificates, struct http_tls **out,
-                          struct error *err)
-{
-    struct http_tls *tls = calloc(1, sizeof *tls);
-    ASSERT(tls);
-    tls->certificates = certificates;
-    enum status status = make_context(tls, &tls->in_force, err);
-    if (status == STATUS_OK)
-        *out = tls;
-    else
-        free(tls);
-    return status;
-}
-
-void http_tls_close(struct http_tls *tls)
-{
-    if (!tls)
-        return;
-    SSL_CTX_free(tls->in_force);
-    free(tls);
-}
-
-/* A new set that can't be used leaves the old context in force. */
-static void take_over(struct http_tls *tls)
-{
-    SSL_CTX *fresh;
-    struct error err;
-    char quoted[640];
-    if (make_context(tls, &fresh, &err) != STATUS_OK) {
-        log_warn_limited(MOD, "error=%s msg=\"TLS goes on with the certificate that it had\"",
-                         log_quote(err.text, quoted, sizeof quoted));
-        return;
-    }
-    SSL_CTX_free(tls->in_force);
-    tls->in_force = fresh;
-    log_info(MOD, "version=%" PRIu64 " msg=\"TLS took over a certificate that changed\"",
-             tls->version);
-}
-
 /* --- bytes --- */
 
-bool http_socket_begin(struct http_tls *tls, int fd, struct http_socket *socket)
+bool http_socket_begin(struct tls_server *tls, int fd, struct http_socket *socket)
 {
     *socket = (struct http_socket){.fd = fd};
-    if (!tls)
-        return true;
-    if (certificates_version(tls->certificates) != tls->version)
-        take_over(tls);
-    socket->tls = SSL_new(tls->in_force);
-    if (socket->tls && SSL_set_fd(socket->tls, fd) == 1) {
-        SSL_set_accept_state(socket->tls);
-        return true;
-    }
-    SSL_free(socket->tls);
-    return false;
+    if (tls)
+        socket->tls = tls_server_begin(tls, fd);
+    return !tls || socket->tls;
 }
 
 static enum http_io outcome_of(ssize_t done, enum http_io wait)
@@ -258,15 +74,15 @@ static enum http_io outcome_of(ssize_t done, enum http_io wait)
     return done < 0 && (errno == EAGAIN || errno == EINTR) ? wait : HTTP_IO_CLOSED;
 }
 
-static enum http_io outcome_of_tls(SSL *ssl, int done)
+static enum http_io outcome_of_tls(enum tls_io done)
 {
-    if (done == 1)
-        return HTTP_IO_DONE;
-    switch (SSL_get_error(ssl, done)) {
-    case SSL_ERROR_WANT_READ: return HTTP_IO_WAIT_READ;
-    case SSL_ERROR_WANT_WRITE: return HTTP_IO_WAIT_WRITE;
-    default: ERR_clear_error(); return HTTP_IO_CLOSED;
+    switch (done) {
+    case TLS_DONE: return HTTP_IO_DONE;
+    case TLS_WAIT_READ: return HTTP_IO_WAIT_READ;
+    case TLS_WAIT_WRITE: return HTTP_IO_WAIT_WRITE;
+    case TLS_CLOSED: break;
     }
+    return HTTP_IO_CLOSED;
 }
 
 enum http_io http_socket_receive(struct http_socket *socket, void *bytes, size_t size,
@@ -274,10 +90,8 @@ enum http_io http_socket_receive(struct http_socket *socket, void *bytes, size_t
 {
     if (FAILPOINT_FAILS("http.receive"))
         return HTTP_IO_CLOSED;
-    if (socket->tls) {
-        ERR_clear_error();
-        return outcome_of_tls(socket->tls, SSL_read_ex(socket->tls, bytes, size, count));
-    }
+    if (socket->tls)
+        return outcome_of_tls(tls_receive(socket->tls, bytes, size, count));
     ssize_t got = recv(socket->fd, bytes, size, 0);
     if (got > 0)
         *count = (size_t)got;
@@ -307,9 +121,7 @@ enum http_io http_socket_send(struct http_socket *socket, struct evbuffer *out)
     size_t length = evbuffer_get_length(out), count = 0;
     length = length < TLS_RECORD_BYTES ? length : TLS_RECORD_BYTES;
     const unsigned char *bytes = evbuffer_pullup(out, (ev_ssize_t)length);
-    ERR_clear_error();
-    enum http_io done =
-        outcome_of_tls(socket->tls, SSL_write_ex(socket->tls, bytes, length, &count));
+    enum http_io done = outcome_of_tls(tls_send(socket->tls, bytes, length, &count));
     if (done == HTTP_IO_DONE)
         evbuffer_drain(out, count);
     return done;
@@ -317,10 +129,8 @@ enum http_io http_socket_send(struct http_socket *socket, struct evbuffer *out)
 
 void http_socket_shut(struct http_socket *socket)
 {
-    ERR_clear_error();
-    if (socket->tls && SSL_is_init_finished(socket->tls))
-        (void)SSL_shutdown(socket->tls);
-    ERR_clear_error();
+    if (socket->tls)
+        tls_shut(socket->tls);
     shutdown(socket->fd, SHUT_WR);
 }
 
@@ -333,7 +143,7 @@ bool http_socket_is_gone(const struct http_socket *socket)
 void http_socket_close(struct http_socket *socket, bool hard)
 {
     struct linger reset = {1, 0};
-    SSL_free(socket->tls);
+    tls_free(socket->tls);
     socket->tls = NULL;
     if (hard)
         setsockopt(socket->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);

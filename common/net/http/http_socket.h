@@ -1,12 +1,5 @@
-/* The bytes of one connection, with or without TLS, and its address. Never blocks. OpenSSL is known
- * to http_socket.c only. Internal to this folder.
- *
- * TLS: 1.2 and 1.3, ALPN http/1.1, and certificates of clients if the set of certificates holds
- * CAs. Each connection begins with the current set (certificates.h reads changed files again) and
- * keeps it. No session is resumed: each connection shows what is in force now, and nothing is kept
- * of ended connections.
- *
- * `http_tls` belongs to the thread that accepts, a socket to one thread at a time. */
+/* The bytes of one connection, with or without TLS (common/net/crypto/tls_server.h), and its
+ * address. Never blocks. A socket belongs to one thread at a time. Internal to this folder. */
 #ifndef BATON_NET_HTTP_HTTP_SOCKET_H
 #define BATON_NET_HTTP_HTTP_SOCKET_H
 
@@ -17,7 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct certificates;
+struct ssl_st;
+struct tls_server;
 
 /* --- addresses --- */
 
@@ -36,17 +30,6 @@ enum status http_peer_parse(const char *text, struct http_peer *peer, socklen_t 
                             struct error *err) WARN_UNUSED;
 void http_peer_name(const struct http_peer *peer, char *text, size_t size);
 
-/* --- TLS --- */
-
-struct http_tls;
-struct ssl_st;
-
-/* The certificates must outlive it. STATUS_INVALID: they can't be used; the sentence names the part
- * and the reason. */
-enum status http_tls_open(struct certificates *certificates, struct http_tls **tls,
-                          struct error *err) WARN_UNUSED;
-void http_tls_close(struct http_tls *tls); /* NULL is fine; sockets may outlive it */
-
 /* --- bytes --- */
 
 struct http_socket {
@@ -62,7 +45,7 @@ enum http_io {
 };
 
 /* Begins a connection. `tls` NULL: without TLS. False: out of memory; `fd` stays the caller's. */
-bool http_socket_begin(struct http_tls *tls, int fd, struct http_socket *socket);
+bool http_socket_begin(struct tls_server *tls, int fd, struct http_socket *socket);
 /* Receives up to `size` bytes. HTTP_IO_DONE: *count of them, 1 or more. */
 enum http_io http_socket_receive(struct http_socket *socket, void *bytes, size_t size,
                                  size_t *count);

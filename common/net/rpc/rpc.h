@@ -17,6 +17,7 @@
 #define BATON_NET_RPC_RPC_H
 
 #include "common/base/status.h"
+#include "common/net/rpc/frame_gate.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -120,12 +121,31 @@ void rpc_runtime_destroy(struct rpc_runtime *runtime);
  * core. */
 #define RPC_CONNECTION_DESCRIPTORS 3
 
+/* A frame gate between a server's connections and gRPC core (frame_gate.h), for a port that
+ * strangers can reach. It ends the TLS. It costs a copy of each byte and two descriptors. */
+struct rpc_gate {
+    bool on;
+    uint64_t handshake_us;      /* TLS and HTTP/2's beginning. 0: 10 s */
+    uint64_t first_call_us;     /* 0: 60 s */
+    uint64_t idle_us;           /* without a call. 0: no limit */
+    size_t address_connections; /* at once from one peer address. 0: no limit */
+    /* Open calls of one peer address, on all its connections. More are refused with
+     * RESOURCE_EXHAUSTED, `too_many_calls`. While it has half as many more, which don't read that,
+     * nothing further is read from the address. 0: half of max_calls. */
+    size_t address_calls;
+    const char *uncounted; /* addresses without these limits (peer_ranges_parse). NULL: none */
+    /* A connection was ended, for this reason (may be NULL). Any thread; must not block. */
+    void (*ended)(void *context, enum frame_gate_end end);
+    void *context;
+};
+
 /* All that it points to (also the methods' paths and services) must outlive the server. */
 struct rpc_server_config {
     const char *listen; /* "host:port"; port 0: any free one */
     /* A client without the right certificate fails in the handshake. One with a certificate that
      * holds another name gets UNAUTHENTICATED, `wrong_peer`. */
     struct rpc_tls tls;
+    struct rpc_gate gate; /* if it is on, tls.peer_name is NULL */
     /* One received message. A larger one ends the call with RESOURCE_EXHAUSTED,
      * `message_too_large`; from twice the size on without a reason, and unread. 0: 4 MiB. */
     size_t max_message_bytes;

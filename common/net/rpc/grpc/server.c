@@ -1,9 +1,11 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/peer_places.h"
 #include "common/base/str.h"
 #include "common/net/rpc/grpc/builtin.h"
 #include "common/net/rpc/grpc/call.h"
+#include "common/net/rpc/grpc/gate.h"
 #include "common/net/rpc/grpc/listener.h"
 #include "common/net/rpc/grpc/tls.h"
 
@@ -23,6 +25,8 @@
 #define DEFAULT_RECEIVE_BYTES ((size_t)512 << 20)
 #define LOOK_EVERY_US         1000000 /* for calls without a message, at the longest */
 #define LAST_BYTES_TIMEOUT_US 500000  /* for connections to close in order once all calls ended */
+#define DEFAULT_HANDSHAKE_US  10000000
+#define DEFAULT_FIRST_CALL_US 60000000
 
 /* Calls end with these while the server shuts down. */
 #define STOPPING_REASON  "shutting_down"
@@ -38,6 +42,7 @@ struct acceptors {
     struct send_budget *budget;
     size_t max_message_bytes, max_queued_bytes, max_calls;
     char peer_name[256]; /* "": any that the CA has signed */
+    struct gate *gate;   /* NULL: none */
     /* calls->lock guards the first two. A change wakes calls->changed. */
     bool stopping;
     size_t out; /* 0 once core has shut down, and uses none of them any more */
@@ -60,6 +65,7 @@ struct rpc_server {
     grpc_server *core;
     grpc_server_credentials *plain; /* NULL: connections go through the door */
     struct tls_door door;
+    struct rpc_gate gate; /* as the config has it */
     struct listener *listener;
     char address[300];
     struct send_budget budget;
@@ -95,8 +101,10 @@ static void acceptor_clear(struct acceptor *acceptor)
     grpc_metadata_array_destroy(&acceptor->metadata);
 }
 
-/* Takes the acceptor's call. `method` NULL: there is none of that name. */
-static struct rpc_call *take_call(struct acceptor *acceptor, const struct rpc_method *method)
+/* Takes the acceptor's call. `method` NULL: there is none of that name. *crowded: the client's
+ * address has its share of calls without this one. */
+static struct rpc_call *take_call(struct acceptor *acceptor, const struct rpc_method *method,
+                                  bool *crowded)
 {
     struct acceptors *of = acceptor->of;
     struct rpc_call *call = call_create(acceptor->core, acceptor->queue, true);
@@ -117,10 +125,12 @@ static struct rpc_call *take_call(struct acceptor *acceptor, const struct rpc_me
     /* Core names a connection by the descriptor that it was given, unless it speaks TLS. */
     char *peer = grpc_call_get_peer(acceptor->core);
     uint64_t fd;
-    if (!strncmp(peer, "fd:", 3) && str_to_u64(peer + 3, 0, INT_MAX, &fd))
-        listener_peer((int)fd, call->peer, sizeof call->peer);
-    else
+    if (strncmp(peer, "fd:", 3) || !str_to_u64(peer + 3, 0, INT_MAX, &fd))
         address_from_core(peer, call->peer, sizeof call->peer);
+    else if (of->gate)
+        *crowded = gate_peer(of->gate, (int)fd, call->peer, sizeof call->peer);
+    else
+        listener_peer((int)fd, call->peer, sizeof call->peer);
     gpr_free(peer);
     if (method) {
         call->handlers = method->handlers;
@@ -160,7 +170,8 @@ static void on_accepted(struct tag *tag, bool ok)
         if (!strcmp(of->methods[i].path, path))
             method = &of->methods[i];
     bool stranger = *of->peer_name && !tls_peer_has_name(acceptor->core, of->peer_name);
-    struct rpc_call *call = take_call(acceptor, method);
+    bool crowded = false;
+    struct rpc_call *call = take_call(acceptor, method, &crowded);
     acceptor_clear(acceptor);
     bool full = call_set_add(of->calls, call) > of->max_calls;
     pthread_mutex_lock(&of->calls->lock);
@@ -172,6 +183,9 @@ static void on_accepted(struct tag *tag, bool ok)
     } else if (full) {
         refuse(call, RPC_RESOURCE_EXHAUSTED, "too_many_calls",
                "the server's limit of calls at once is reached");
+    } else if (crowded) {
+        refuse(call, RPC_RESOURCE_EXHAUSTED, "too_many_calls",
+               "the limit of calls at once of one address is reached");
     } else if (stranger) {
         refuse(call, RPC_UNAUTHENTICATED, "wrong_peer",
                "the certificate of this client is another's than may call here");
@@ -227,7 +241,7 @@ static grpc_server *create_core(struct rpc_server *server, const struct rpc_serv
                      max_calls < INT_MAX / 2 ? 2 * (int)max_calls : INT_MAX);
     channel_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT, 0); /* no port shared silently */
     channel_args_add(&args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
-    if (config->tls.certificates)
+    if (config->tls.certificates && !config->gate.on)
         tls_door_prepare(&server->door, &args);
     /* Core checks a message's size when it has all of it. Without this quota a client that
      * announces 4 GiB may send them. */
@@ -245,11 +259,19 @@ static grpc_server *create_core(struct rpc_server *server, const struct rpc_serv
     return core;
 }
 
+static void enter_core(void *context, int fd)
+{
+    struct rpc_server *server = context;
+    grpc_server_add_channel_from_fd(server->core, fd, server->plain);
+}
+
 static void on_connection(void *context, int fd)
 {
     struct rpc_server *server = context;
-    if (server->plain)
-        grpc_server_add_channel_from_fd(server->core, fd, server->plain);
+    if (server->acceptors.gate)
+        gate_take(server->acceptors.gate, fd);
+    else if (server->plain)
+        enter_core(server, fd);
     else
         tls_door_enter(&server->door, fd);
 }
@@ -271,15 +293,61 @@ static void end_silent_calls(void *context)
     call_set_each(&server->calls, end_if_silent, server);
 }
 
-/* Prepares the way of connections into core: with TLS, or without. */
+static void on_gate_ended(void *context, enum frame_gate_end end)
+{
+    struct rpc_server *server = context;
+    if (server->gate.ended)
+        server->gate.ended(server->gate.context, end);
+}
+
+static enum status open_gate(struct rpc_server *server, const struct rpc_server_config *config,
+                             struct error *err)
+{
+    const struct rpc_gate *asked = &config->gate;
+    size_t all = config->max_connections ? config->max_connections : DEFAULT_CONNECTIONS;
+    uint32_t threads = rpc_runtime_queue_count(server->runtime);
+    uint64_t handshake_us = asked->handshake_us ? asked->handshake_us : DEFAULT_HANDSHAKE_US;
+    uint64_t first_call_us = asked->first_call_us ? asked->first_call_us : DEFAULT_FIRST_CALL_US;
+    struct gate_config gate = {.threads = threads,
+                               .certificates = config->tls.certificates,
+                               .limits = {.header_block_bytes = 2 * RPC_MAX_METADATA_BYTES,
+                                          .streams = GATE_MAX_STREAMS,
+                                          .handshake_us = handshake_us,
+                                          .first_call_us = first_call_us,
+                                          .idle_us = asked->idle_us},
+                               .enter = enter_core,
+                               .ended = on_gate_ended,
+                               .context = server};
+    ASSERT(!config->tls.peer_name); /* the gate checks that a CA has signed, no names */
+    server->gate = *asked;
+    /* Refused calls are calls, too, until their client has read that. */
+    size_t calls = server->acceptors.max_calls;
+    gate.calls_share = asked->address_calls ? asked->address_calls : (calls + 1) / 2;
+    gate.calls_most = gate.calls_share + (gate.calls_share + 1) / 2;
+    struct peer_ranges uncounted = {.count = 0};
+    if (asked->uncounted)
+        TRY(peer_ranges_parse(asked->uncounted, &uncounted, err));
+    enum status status = peer_places_create(
+        SIZE_MAX / 2, gate.calls_share, SIZE_MAX / 2 - gate.calls_share, &uncounted, &gate.calls);
+    if (status == STATUS_OK && asked->address_connections)
+        status = peer_places_create(all, asked->address_connections, 0, &uncounted, &gate.places);
+    if (status == STATUS_OK)
+        return gate_open(&gate, &server->acceptors.gate, err);
+    peer_places_destroy(gate.calls);
+    return error_set(err, status, "no memory for %zu connections", all);
+}
+
+/* Prepares the way of connections into core: through the gate, with TLS of core's, or without. */
 static enum status secure(struct rpc_server *server, const struct rpc_server_config *config,
                           struct error *err)
 {
     const struct rpc_tls *tls = &config->tls;
-    if (!tls->certificates) {
+    if (!tls->certificates || config->gate.on)
         server->plain = grpc_insecure_server_credentials_create();
+    if (config->gate.on)
+        return open_gate(server, config, err);
+    if (server->plain)
         return STATUS_OK;
-    }
     if (!str_copy(server->acceptors.peer_name, sizeof server->acceptors.peer_name,
                   tls->peer_name ? tls->peer_name : ""))
         return error_set(err, STATUS_INVALID, "the name of peers' certificates is too long");
@@ -304,7 +372,7 @@ static enum status listen_on(struct rpc_server *server, const struct rpc_server_
         return error_prefix(err, status, "can't listen on %s", config->listen);
     snprintf(server->address, sizeof server->address, address.bracketed ? "[%s]:%d" : "%s:%d",
              address.host, listener_port(server->listener));
-    if (server->plain && !address_is_loopback(&address))
+    if (!config->tls.certificates && !address_is_loopback(&address))
         log_warn("rpc_server", "msg=\"listening beyond loopback without TLS%s\" address=%s",
                  config->keyless ? " and without API keys: any machine that reaches it may ask"
                                  : "",
@@ -329,6 +397,7 @@ static void add_methods(struct rpc_server *server, const struct rpc_server_confi
 static void server_free(struct rpc_server *server)
 {
     grpc_server_destroy(server->core);
+    gate_close(server->acceptors.gate, LAST_BYTES_TIMEOUT_US);
     if (server->plain)
         grpc_server_credentials_release(server->plain);
     health_destroy(server->health);
@@ -369,7 +438,10 @@ static void end_builtin(void *unused, struct rpc_call *call)
 /* Core wants this end also for a server that never started. */
 static void shut_down(struct rpc_server *server, uint64_t grace_us)
 {
-    listener_close(server->listener); /* before core's end: it must get no more descriptors */
+    /* Before core's end: it must get no more descriptors. */
+    listener_close(server->listener);
+    if (server->acceptors.gate)
+        gate_shut(server->acceptors.gate);
     tag_publish(&server->shutdown_tag);
     grpc_server_shutdown_and_notify(server->core, rpc_runtime_queue(server->runtime, 0),
                                     &server->shutdown_tag);

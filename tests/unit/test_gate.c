@@ -1,0 +1,450 @@
+/* The frame gate before a real server: calls pass with their clients' addresses, floods end their
+ * own connection, and silence has limits. */
+#include "rpc_service.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { DATA, HEADERS, RST_STREAM = 3, SETTINGS, PING = 6, GOAWAY, WINDOW_UPDATE, CONTINUATION };
+enum { ACK = 1, END_STREAM = 1, END_HEADERS = 4 };
+#define ENHANCE_YOUR_CALM 11
+#define SHORT_US          300000u
+#define LIMIT_MS          20000
+
+struct world {
+    struct rpc_runtime *server_runtime, *client_runtime;
+    struct rpc_server *server;
+    atomic_uint ends[FRAME_GATE_ENDS];
+};
+
+static void on_ended(void *context, enum frame_gate_end end)
+{
+    struct world *w = context;
+    atomic_fetch_add(&w->ends[end], 1);
+}
+
+static int set_up_world(void **state)
+{
+    struct world *w = calloc(1, sizeof *w);
+    struct error err;
+    assert_non_null(w);
+    assert_int_equal(rpc_runtime_create(2, &w->server_runtime, &err), STATUS_OK);
+    assert_int_equal(rpc_runtime_create(1, &w->client_runtime, &err), STATUS_OK);
+    probe_init(&server_probe);
+    *state = w;
+    return 0;
+}
+
+static int tear_down_world(void **state)
+{
+    struct world *w = *state;
+    if (w->server)
+        rpc_server_stop(w->server, 0);
+    assert_int_equal(server_probe.opened, server_probe.closed);
+    rpc_runtime_destroy(w->client_runtime);
+    rpc_runtime_destroy(w->server_runtime);
+    probe_deinit(&server_probe);
+    free(w);
+    return 0;
+}
+
+static void serve(struct world *w, struct rpc_gate gate)
+{
+    methods[CHAT].client_streams = true;
+    gate.on = true;
+    gate.ended = on_ended;
+    gate.context = w;
+    const struct rpc_server_config config = {.listen = "127.0.0.1:0",
+                                             .gate = gate,
+                                             .max_message_bytes = MESSAGE_LIMIT,
+                                             .max_queued_bytes = QUEUE_LIMIT,
+                                             .max_calls = 64,
+                                             .methods = methods,
+                                             .method_count = METHOD_COUNT};
+    struct error err;
+    if (rpc_server_start(w->server_runtime, &config, &w->server, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+}
+
+static struct rpc_channel *dial(struct world *w)
+{
+    const struct rpc_channel_config config = {.target = rpc_server_address(w->server),
+                                              .max_message_bytes = MESSAGE_LIMIT,
+                                              .max_queued_bytes = QUEUE_LIMIT};
+    struct rpc_channel *channel;
+    struct error err;
+    assert_int_equal(rpc_channel_create(w->client_runtime, &config, &channel, &err), STATUS_OK);
+    return channel;
+}
+
+static void echo(struct rpc_channel *channel)
+{
+    struct probe client;
+    probe_init(&client);
+    probe_unary(&client, channel, "/test.Test/Echo", "hello", 5);
+    assert_int_equal(client.end.code, RPC_OK);
+    assert_string_equal(client.last, "hello");
+    probe_deinit(&client);
+}
+
+/* --- HTTP/2 by hand --- */
+
+static int connect_raw(const struct world *w)
+{
+    struct sockaddr_in to = {
+        .sin_family = AF_INET,
+        .sin_port = htons((uint16_t)atoi(strrchr(rpc_server_address(w->server), ':') + 1)),
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+/* False: the server has closed. */
+static bool say(int fd, const void *bytes, size_t size)
+{
+    for (const char *at = bytes; size;) {
+        ssize_t sent = send(fd, at, size, MSG_NOSIGNAL);
+        if (sent < 0 && (errno == EPIPE || errno == ECONNRESET))
+            return false;
+        assert_true(sent > 0);
+        at += sent;
+        size -= (size_t)sent;
+    }
+    return true;
+}
+
+static bool say_frame(int fd, uint8_t type, uint8_t flags, uint32_t stream, const void *payload,
+                      size_t length)
+{
+    const uint8_t head[9] = {
+        (uint8_t)(length >> 16), (uint8_t)(length >> 8), (uint8_t)length, type, flags, 0, 0,
+        (uint8_t)(stream >> 8),  (uint8_t)stream};
+    return say(fd, head, sizeof head) && (!length || say(fd, payload, length));
+}
+
+static int greet(const struct world *w)
+{
+    int fd = connect_raw(w);
+    assert_true(say(fd, frame_gate_preface, FRAME_GATE_PREFACE_BYTES));
+    assert_true(say_frame(fd, SETTINGS, 0, 0, NULL, 0));
+    return fd;
+}
+
+/* False: the connection is over. */
+static bool take(int fd, uint8_t *bytes, size_t size)
+{
+    for (size_t at = 0; at < size;) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        assert_int_equal(poll(&ready, 1, LIMIT_MS), 1);
+        ssize_t got = recv(fd, bytes + at, size - at, 0);
+        if (got <= 0)
+            return false;
+        at += (size_t)got;
+    }
+    return true;
+}
+
+/* Reads to the connection's end, acknowledging pings. Returns the error code of the first GOAWAY;
+ * -1: there was none. */
+static int read_to_end(int fd)
+{
+    static uint8_t payload[1 << 16];
+    uint8_t head[9];
+    int error = -1;
+    while (take(fd, head, sizeof head)) {
+        size_t length = (size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2];
+        assert_true(length <= sizeof payload);
+        if (!take(fd, payload, length))
+            break;
+        if (head[3] == PING && !(head[4] & ACK))
+            (void)say_frame(fd, PING, ACK, 0, payload, length);
+        if (head[3] == GOAWAY && error < 0)
+            error = payload[7];
+    }
+    close(fd);
+    return error;
+}
+
+static void wait_ends(struct world *w, enum frame_gate_end end, unsigned count)
+{
+    uint64_t limit_us = clock_now_us() + LIMIT_MS * 1000u;
+    while (atomic_load(&w->ends[end]) < count) {
+        assert_true(clock_now_us() < limit_us);
+        poll(NULL, 0, 1);
+    }
+    assert_int_equal(atomic_load(&w->ends[end]), count);
+}
+
+/* --- tests --- */
+
+static void test_calls_pass_with_their_addresses(void **state)
+{
+    struct world *w = *state;
+    serve(w, (struct rpc_gate){0});
+    struct rpc_channel *channel = dial(w);
+    for (int i = 0; i < 20; i++)
+        echo(channel);
+    pthread_mutex_lock(&server_probe.lock);
+    char peer[80];
+    snprintf(peer, sizeof peer, "%s", rpc_call_peer(server_probe.call));
+    pthread_mutex_unlock(&server_probe.lock);
+    assert_true(!strncmp(peer, "127.0.0.1:", 10) && atoi(peer + 10) > 0);
+    assert_string_not_equal(peer, rpc_server_address(w->server));
+    rpc_channel_destroy(channel);
+}
+
+/* More than the gate and the sockets hold, to a client that reads it only at the end. */
+static void test_answers_wait_for_a_slow_reader(void **state)
+{
+    struct world *w = *state;
+    enum { COUNT = 12000 };
+    serve(w, (struct rpc_gate){0});
+    struct rpc_channel *channel = dial(w);
+    struct probe client;
+    probe_init(&client);
+    struct rpc_call *call = start_counting(channel, &client, "/test.Test/Count");
+    uint32_t count = COUNT;
+    assert_int_equal(rpc_call_send(call, &count, sizeof count), STATUS_OK);
+    rpc_call_half_close(call);
+    probe_wait(&client, &client.closed, 1);
+    assert_int_equal(client.end.code, RPC_OK);
+    assert_int_equal(client.messages, COUNT);
+    rpc_call_unref(call);
+    probe_deinit(&client);
+    rpc_channel_destroy(channel);
+}
+
+/* Each flood ends its own connection, with a GOAWAY, while another client is served. */
+static void test_floods(void **state)
+{
+    struct world *w = *state;
+    static const struct {
+        uint8_t first, first_flags, type, flags;
+        size_t length;
+        enum frame_gate_end end;
+    } rows[] = {
+        {SETTINGS, ACK, SETTINGS, 0, 6, FRAME_GATE_SETTINGS},
+        {HEADERS, 0, CONTINUATION, 0, 4096, FRAME_GATE_HEADER_BLOCK},
+        {HEADERS, 0, CONTINUATION, 0, 0, FRAME_GATE_EMPTY_FRAMES},
+        {SETTINGS, ACK, WINDOW_UPDATE, 0, 4, FRAME_GATE_SMALL_FRAMES},
+    };
+    static const uint8_t payload[4096] = {[3] = 1, [5] = 1};
+    serve(w, (struct rpc_gate){0});
+    struct rpc_channel *channel = dial(w);
+    echo(channel);
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+        int fd = greet(w);
+        bool block = rows[row].first == HEADERS;
+        assert_true(say_frame(fd, rows[row].first, rows[row].first_flags, block, "", block));
+        for (int i = 0; i < 5000; i++)
+            if (!say_frame(fd, rows[row].type, rows[row].flags, block, payload, rows[row].length))
+                break;
+        wait_ends(w, rows[row].end, 1);
+        int error = read_to_end(fd); /* -1: a reset has overtaken the GOAWAY */
+        assert_true(error == ENHANCE_YOUR_CALM || error == -1);
+        echo(channel);
+    }
+    rpc_channel_destroy(channel);
+}
+
+/* A client that stops in time reads why. */
+static void test_a_goaway_is_read(void **state)
+{
+    struct world *w = *state;
+    serve(w, (struct rpc_gate){0});
+    int fd = greet(w);
+    for (int i = 0; i < 101; i++)
+        assert_true(say_frame(fd, SETTINGS, 0, 0, NULL, 0));
+    assert_int_equal(read_to_end(fd), ENHANCE_YOUR_CALM);
+    wait_ends(w, FRAME_GATE_SETTINGS, 1);
+}
+
+static void test_silence_has_limits(void **state)
+{
+    struct world *w = *state;
+    serve(w, (struct rpc_gate){.handshake_us = SHORT_US, .first_call_us = 2 * SHORT_US});
+    int silent = connect_raw(w), half = connect_raw(w), late = greet(w), block = greet(w);
+    assert_true(say(half, frame_gate_preface, 10));
+    assert_true(say_frame(block, HEADERS, 0, 1, "", 1));
+    assert_int_equal(read_to_end(silent), -1);
+    assert_int_equal(read_to_end(half), -1);
+    assert_int_equal(read_to_end(block), ENHANCE_YOUR_CALM);
+    assert_int_equal(read_to_end(late), 0);
+    assert_int_equal(atomic_load(&w->ends[FRAME_GATE_HANDSHAKE_TIMEOUT]), 2);
+    assert_int_equal(atomic_load(&w->ends[FRAME_GATE_HEADER_TIMEOUT]), 1);
+    assert_int_equal(atomic_load(&w->ends[FRAME_GATE_NO_CALL]), 1);
+}
+
+/* "POST /test.Test/Echo", literally. */
+static const uint8_t echo_headers[] =
+    "\0\7:method\4POST\0\7:scheme\4http\0\5:path\17/test.Test/Echo\0\12:authority\1a"
+    "\0\2te\10trailers\0\14content-type\20application/grpc";
+
+/* An idle connection ends in order; one with an open call stays. */
+static void test_an_idle_connection_ends(void **state)
+{
+    struct world *w = *state;
+    serve(w, (struct rpc_gate){.idle_us = SHORT_US});
+    struct rpc_channel *channel = dial(w);
+    struct probe held;
+    probe_init(&held);
+    struct rpc_call *call = probe_start(&held, channel, "/test.Test/Hold", 0);
+    assert_int_equal(rpc_call_send(call, "x", 1), STATUS_OK);
+    probe_wait(&server_probe, &server_probe.messages, 1);
+    int fd = greet(w);
+    assert_true(say_frame(fd, HEADERS, END_HEADERS, 1, echo_headers, sizeof echo_headers - 1));
+    assert_true(say_frame(fd, DATA, END_STREAM, 1, "\0\0\0\0\1a", 6));
+    assert_int_equal(read_to_end(fd), 0);
+    assert_int_equal(held.closed, 0);
+    rpc_call_cancel(call);
+    probe_wait(&held, &held.closed, 1);
+    rpc_call_unref(call);
+    probe_deinit(&held);
+    rpc_channel_destroy(channel);
+}
+
+/* The same for "/test.Test/Hold". */
+static const uint8_t hold_headers[] =
+    "\0\7:method\4POST\0\7:scheme\4http\0\5:path\17/test.Test/Hold\0\12:authority\1a"
+    "\0\2te\10trailers\0\14content-type\20application/grpc";
+
+static bool is_let_in(const struct world *w, int *fd)
+{
+    uint8_t byte;
+    *fd = connect_raw(w);
+    return say(*fd, frame_gate_preface, FRAME_GATE_PREFACE_BYTES) &&
+           say_frame(*fd, SETTINGS, 0, 0, NULL, 0) && take(*fd, &byte, 1);
+}
+
+/* 127.0.0.1 holds its share: one more is closed at once, until one leaves. */
+static void test_one_connection_more_than_the_share(void **state)
+{
+    struct world *w = *state;
+    serve(w, (struct rpc_gate){.address_connections = 2});
+    int first, second, third;
+    assert_true(is_let_in(w, &first) && is_let_in(w, &second));
+    third = connect_raw(w);
+    assert_int_equal(read_to_end(third), -1);
+    wait_ends(w, FRAME_GATE_ADDRESS_SHARE, 1);
+    close(first);
+    bool let_in = false;
+    for (int i = 0; i < 2000 && !let_in; i++) { /* the server sees it a moment later */
+        let_in = is_let_in(w, &third);
+        if (!let_in)
+            close(third);
+    }
+    assert_true(let_in);
+    close(second);
+    close(third);
+}
+
+static void test_addresses_without_a_share(void **state)
+{
+    struct world *w = *state;
+    serve(w, (struct rpc_gate){.address_connections = 1, .uncounted = "127.0.0.0/8"});
+    int first, second;
+    assert_true(is_let_in(w, &first) && is_let_in(w, &second));
+    close(first);
+    close(second);
+}
+
+static void open_call(int fd, uint32_t stream)
+{
+    (void)say_frame(fd, HEADERS, END_HEADERS, stream, hold_headers, sizeof hold_headers - 1);
+    (void)say_frame(fd, DATA, END_STREAM, stream, "\0\0\0\0\1a", 6);
+}
+
+/* From an address with its share of calls further ones are refused, on whichever connection. */
+static void test_calls_of_an_address(void **state)
+{
+    struct world *w = *state;
+    enum { SHARE = 4 };
+    serve(w, (struct rpc_gate){.address_calls = SHARE});
+    int first = greet(w);
+    for (uint32_t i = 0; i < SHARE; i++)
+        open_call(first, 2 * i + 1);
+    probe_wait(&server_probe, &server_probe.opened, SHARE);
+    struct rpc_channel *channel = dial(w);
+    struct probe refused;
+    probe_init(&refused);
+    probe_unary(&refused, channel, "/test.Test/Echo", "a", 1);
+    assert_int_equal(refused.end.code, RPC_RESOURCE_EXHAUSTED);
+    assert_string_equal(refused.reason, "too_many_calls");
+    assert_int_equal(server_probe.opened, SHARE);
+    close(first); /* its calls end with it */
+    probe_wait(&server_probe, &server_probe.closed, SHARE);
+    for (int i = 0; i < 2000 && refused.end.code != RPC_OK; i++) { /* the gate sees it, too */
+        probe_deinit(&refused);
+        probe_init(&refused);
+        probe_unary(&refused, channel, "/test.Test/Echo", "a", 1);
+    }
+    assert_int_equal(refused.end.code, RPC_OK);
+    probe_deinit(&refused);
+    rpc_channel_destroy(channel);
+}
+
+/* A call's end reaches its client although the server stops at once. */
+static void test_a_stop_sends_what_is_left(void **state)
+{
+    struct world *w = *state;
+    serve(w, (struct rpc_gate){0});
+    struct rpc_channel *channel = dial(w);
+    struct probe held;
+    probe_init(&held);
+    struct rpc_call *call = probe_start(&held, channel, "/test.Test/Hold", 0);
+    assert_int_equal(rpc_call_send(call, "x", 1), STATUS_OK);
+    probe_wait(&server_probe, &server_probe.messages, 1);
+    int silent = connect_raw(w), idle;
+    assert_true(is_let_in(w, &idle));
+    uint8_t rest[8]; /* the head of the server's first frame, without its first byte */
+    assert_true(take(idle, rest, sizeof rest) && say_frame(idle, SETTINGS, ACK, 0, NULL, 0));
+    size_t settings_bytes = (size_t)rest[0] << 8 | rest[1];
+    uint8_t settings[256];
+    assert_true(settings_bytes <= sizeof settings && take(idle, settings, settings_bytes));
+    pthread_mutex_lock(&server_probe.lock);
+    struct rpc_call *serving = server_probe.call;
+    rpc_call_ref(serving);
+    pthread_mutex_unlock(&server_probe.lock);
+    static const char big[MESSAGE_LIMIT - 100];
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(rpc_call_send(serving, big, sizeof big), STATUS_OK);
+    rpc_call_finish(serving, RPC_OK, NULL, NULL);
+    rpc_call_unref(serving);
+    rpc_server_stop(w->server, LIMIT_MS * 1000u);
+    w->server = NULL;
+    probe_wait(&held, &held.closed, 1);
+    assert_int_equal(held.end.code, RPC_OK);
+    assert_int_equal(held.messages, 8);
+    assert_int_equal(read_to_end(silent), -1);
+    assert_int_equal(read_to_end(idle), 0);
+    rpc_call_unref(call);
+    probe_deinit(&held);
+    rpc_channel_destroy(channel);
+}
+
+int main(void)
+{
+    log_init("test", LOG_ERROR);
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up_world, tear_down_world)
+    const struct CMUnitTest tests[] = {
+        CASE(test_calls_pass_with_their_addresses),
+        CASE(test_answers_wait_for_a_slow_reader),
+        CASE(test_floods),
+        CASE(test_a_goaway_is_read),
+        CASE(test_silence_has_limits),
+        CASE(test_an_idle_connection_ends),
+        CASE(test_one_connection_more_than_the_share),
+        CASE(test_addresses_without_a_share),
+        CASE(test_calls_of_an_address),
+        CASE(test_a_stop_sends_what_is_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

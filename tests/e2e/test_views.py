@@ -240,6 +240,16 @@ def test_top_once(start_cluster, connect):
         assert word in done.stdout, done.stdout
     lost = cluster.command("top", "--http", "127.0.0.1:1")
     assert lost.returncode == 1 and "cannot connect to 127.0.0.1:1" in lost.stderr
+    # Another cluster of this user, an older one: commands say which they ask, and name the other.
+    mine = cluster.folder / f"baton/cluster-{cluster.up.pid}.json"
+    other = mine.with_name(f"cluster-{os.getpid()}.json")
+    other.write_text(json.dumps({**json.loads(mine.read_text()), "pid": os.getpid(), "grpc": "127.0.0.1:7", "http": "127.0.0.1:8"}))
+    os.utime(other, (1, 1))
+    newest = f"this is about the newest, pid {cluster.up.pid}, gRPC {cluster.grpc}, HTTP {cluster.http}"
+    for arguments, address, flag in ((["status"], "127.0.0.1:8", "--http"), (["trace", "--last"], "127.0.0.1:8", "--http"),
+                                     (["generate", "--prompt-ids", "1,2", "--max-tokens", "1"], "127.0.0.1:7", "--server")):
+        done = cluster.command(*arguments)
+        assert done.returncode == 0 and f"{newest}; others: pid {os.getpid()} {address}; name one with {flag} HOST:PORT\n" in done.stderr, done.stderr
 
 
 # ------------------------------------------------------------------------------------------------------------------- page

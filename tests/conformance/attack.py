@@ -25,12 +25,14 @@ def attack(door, reason=None, threads=THREADS, ends=True, count="baton_router_gr
 
 
 class Attacker:
-    """The cluster's addresses, and what the attack has done so far. grpc, front, metrics: HOST:PORT of the router; workers: {name: HOST:PORT}."""
+    """The cluster's addresses, and what the attack has done so far. grpc, front, metrics: HOST:PORT of the router; workers: {name: HOST:PORT};
+    logs: the folder of their logs."""
 
-    def __init__(self, grpc, front, metrics, workers):
-        self.grpc, self.front, self.metrics, self.workers = grpc, front, metrics, workers
+    def __init__(self, grpc, front, metrics, workers, logs):
+        self.grpc, self.front, self.metrics, self.workers, self.logs = grpc, front, metrics, workers, logs
         self.stop, self.lock = threading.Event(), threading.Lock()
         self.sent = self.connections = self.ended = 0
+        self.harm = ""  # an attack that got more than it may fails, and says so here
 
     def connect(self, address):
         """A Line to one of the addresses."""
@@ -47,9 +49,12 @@ class Attacker:
                 function(self)
             except Ended:
                 pass
+            except Exception as error:
+                self.harm = f"{type(error).__name__}: {str(error)[:200]}"
+                return
 
     def figures(self):
-        return {"sent": self.sent, "connections": self.connections, "ended": self.ended}
+        return {"sent": self.sent, "connections": self.connections, "ended": self.ended, "harm": self.harm}
 
 
 class Line:

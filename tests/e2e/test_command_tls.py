@@ -125,8 +125,9 @@ def test_certificates_of_another_time(tmp_path, shared, dates, told):
 ])
 def test_settings_that_say_too_little(shared, flags, code, told):
     files = {"CERT": shared.client[0], "KEY": shared.client[1], "CA": shared.public.cert}
+    *others, address = flags if flags[-2:-1] == ["--http"] else [*flags, "--http", "127.0.0.1:1"]
     for command in ("status", "top", "trace"):
-        done = baton(command, "127.0.0.1:1", *(files.get(word, word) for word in flags))
+        done = baton(command, address, *(files.get(word, word) for word in others[:-1]))
         assert done.returncode == code and told in done.stderr, done.stderr
 
 

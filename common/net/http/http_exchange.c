@@ -453,7 +453,9 @@ bool http_exchange_count_body(struct http_exchange *exchange)
     struct http_service *service = exchange->loop->service;
     size_t more = exchange->body.length - exchange->counted_body_bytes;
     exchange->counted_body_bytes += more;
-    return atomic_fetch_add(&service->body_bytes, more) + more <= service->config.max_bodies_bytes;
+    size_t all = atomic_fetch_add(&service->body_bytes, more) + more;
+    return all <= service->config.max_bodies_bytes ||
+           exchange->counted_body_bytes <= HTTP_FAIR_BODY_BYTES;
 }
 
 void http_exchange_finish(struct http_exchange *exchange, enum http_outcome outcome)

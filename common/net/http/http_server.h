@@ -30,6 +30,8 @@
 #define HTTP_MAX_ALL_UNSENT_BYTES (256u << 20)
 /* An answer with at most so many unsent bytes may go on when all together have too many. */
 #define HTTP_FAIR_UNSENT_BYTES (64u << 10)
+/* A body of at most so many bytes is taken although all together are too large. */
+#define HTTP_FAIR_BODY_BYTES (16u << 10)
 
 struct certificates;
 struct http_server;
@@ -76,7 +78,7 @@ struct http_server_config {
     bool turns_away;
     size_t max_surplus;
     size_t max_body_bytes;       /* one request */
-    size_t max_bodies_bytes;     /* all requests under way; beyond: 503 */
+    size_t max_bodies_bytes;     /* all requests under way; beyond: 503 for larger ones */
     size_t max_unsent_bytes;     /* one answer in pieces */
     size_t max_all_unsent_bytes; /* all answers */
     /* From the begin of a connection, or the first byte of a later head, to the head's end; beyond:

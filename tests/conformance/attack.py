@@ -14,30 +14,30 @@ class Ended(Exception):
     """The server has ended the connection, or the attack is over."""
 
 
-def attack(door, reason=None, threads=THREADS, ends=True, count="baton_router_grpc_connections_ended_total"):
+def attack(door, reason=None, threads=THREADS, ends=True, count="baton_router_grpc_connections_ended_total", keyed=False):
     """door: for the table. reason: the label of `count` that the server's ends must have. ends: the server must end connections; otherwise the
-    attack need only be harmless."""
+    attack need only be harmless. keyed: in a cluster whose clients need keys."""
     def add(function):
         assert function.__name__ not in ATTACKS
-        ATTACKS[function.__name__] = types.SimpleNamespace(run=function, door=door, reason=reason, threads=threads, ends=ends, count=count)
+        ATTACKS[function.__name__] = types.SimpleNamespace(run=function, door=door, reason=reason, threads=threads, ends=ends, count=count, keyed=keyed)
         return function
     return add
 
 
 class Attacker:
     """The cluster's addresses, and what the attack has done so far. grpc, front, metrics: HOST:PORT of the router; workers: {name: HOST:PORT};
-    logs: the folder of their logs."""
+    logs: the folder of their logs. key: one of another tenant than the client that measures has, where clients need keys."""
 
-    def __init__(self, grpc, front, metrics, workers, logs):
-        self.grpc, self.front, self.metrics, self.workers, self.logs = grpc, front, metrics, workers, logs
+    def __init__(self, grpc, front, metrics, workers, logs, key=None):
+        self.grpc, self.front, self.metrics, self.workers, self.logs, self.key = grpc, front, metrics, workers, logs, key
         self.stop, self.lock = threading.Event(), threading.Lock()
         self.sent = self.connections = self.ended = 0
         self.harm = ""  # an attack that got more than it may fails, and says so here
 
-    def connect(self, address):
-        """A Line to one of the addresses."""
+    def connect(self, address, source="127.0.0.1"):
+        """A Line to one of the addresses, from an address of this machine."""
         try:
-            return Line(self, address)
+            return Line(self, address, source)
         except OSError:  # the door is full for a moment
             self.stop.wait(0.01)
             raise Ended from None
@@ -60,10 +60,10 @@ class Attacker:
 class Line:
     """A connection that counts what it sends, reads nothing unless told, and raises Ended when the server has closed it."""
 
-    def __init__(self, attacker, address):
+    def __init__(self, attacker, address, source):
         host, port = address.rsplit(":", 1)
         self.attacker = attacker
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.socket = socket.create_connection((host, int(port)), timeout=20, source_address=(source, 0))
         self.socket.settimeout(0.2)
         with attacker.lock:
             attacker.connections += 1
@@ -107,6 +107,23 @@ class Line:
         except OSError:
             self.over()
         self.socket.settimeout(0.2)
+
+    def hear(self, text):
+        """Reads until this has come."""
+        heard = b""
+        while text not in heard:
+            if self.attacker.stop.is_set():
+                self.close()
+                raise Ended
+            try:
+                piece = self.socket.recv(65536)
+            except TimeoutError:
+                continue
+            except OSError:
+                piece = b""
+            if not piece:
+                self.over()
+            heard += piece
 
     def wait(self):
         """Sends nothing more until the server ends the connection, or the attack is over."""

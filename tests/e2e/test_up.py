@@ -309,3 +309,18 @@ def test_more_threads_than_cpus_are_warned_of(start_cluster):
     def told():
         return re.findall(r'^(\S+): ts=\S+ level=warn .*msg="more compute threads than CPUs', (cluster.folder / "up.log").read_text(), re.M)
     wait_until("both are told of", lambda: sorted(told()) == ["decode-0", "prefill-0"], 10)
+
+
+LITTLE = "mount -t tmpfs -o size=1m tmpfs /dev/shm && echo 1000000 > /proc/sys/kernel/shmmax"
+
+
+@pytest.mark.skipif(subprocess.run(["unshare", "--ipc", "--mount", "sh", "-c", LITTLE], capture_output=True).returncode != 0, reason="no namespaces of its own")
+def test_too_little_shared_memory(tmp_path):
+    """UCX's own queues find no room, and neither does the pool: one sentence says how much is needed, what there is, and how to raise it."""
+    command = f"{LITTLE} && exec {BATON} up --no-pin --transport shm --model {GOLDEN / 'llama'} --log-dir {tmp_path / 'logs'}"
+    done = subprocess.run(["unshare", "--ipc", "--mount", "sh", "-c", command], env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path)), text=True, capture_output=True, timeout=120)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert re.match(r"baton up: \S+ ended with exit code 1 before it was ready: the KV pool needs (\d+) MiB of shared memory", last), done.stderr
+    assert "/dev/shm has 1 of 1 MiB free, kernel.shmmax is 0 MiB" in last and "docker --shm-size=" in last and last.endswith("or take --transport tcp"), last
+    assert "mod=ucx" not in done.stderr, "in our words only"

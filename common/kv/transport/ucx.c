@@ -24,6 +24,7 @@
 #define MESSAGE_BYTES      512
 #define MAX_PROGRESS_TURNS 32
 #define MIB                ((uint64_t)1 << 20)
+#define QUEUE_BYTES        (16 * MIB)          /* UCX's own, generously */
 #define NO_LIMIT_MIB       ((uint64_t)1 << 32) /* kernel.shmmax is so large where none is set */
 /* Turns for the forced close of an endpoint that never sent: local work, a handful. */
 #define MAX_CLOSE_TURNS 10000
@@ -189,30 +190,40 @@ static uint64_t kernel_limit(const char *path)
     return read ? strtoull(text, NULL, 10) : UINT64_MAX;
 }
 
-/* Fills the sentence about shared memory that isn't there: the need, what there is, the
- * remedies. */
+/* Shared memory that there is, in MiB. */
+struct shared_room {
+    uint64_t free, all; /* in /dev/shm; 0: there is none */
+    uint64_t segment;   /* the largest one of System V */
+};
+
+static struct shared_room shared_room_now(void)
+{
+    struct statvfs shm;
+    struct shared_room room = {.segment = kernel_limit("/proc/sys/kernel/shmmax") / MIB};
+    if (!statvfs("/dev/shm", &shm)) {
+        room.free = (uint64_t)shm.f_bavail * shm.f_frsize / MIB;
+        room.all = (uint64_t)shm.f_blocks * shm.f_frsize / MIB;
+    }
+    return room;
+}
+
+/* Fills the sentence about missing shared memory: the need, what there is, the remedies. */
 static enum status tell_shortage(size_t needed_bytes, enum status status, const char *why,
                                  struct error *err)
 {
-    struct statvfs shm;
-    char room[96] = "there is no /dev/shm", segment[64] = "has no limit";
-    uint64_t needed = (needed_bytes + MIB - 1) / MIB, used = 0;
-    if (!statvfs("/dev/shm", &shm)) {
-        uint64_t free = (uint64_t)shm.f_bavail * shm.f_frsize / MIB;
-        uint64_t all = (uint64_t)shm.f_blocks * shm.f_frsize / MIB;
-        used = all - free;
-        snprintf(room, sizeof room, "/dev/shm has %" PRIu64 " of %" PRIu64 " MiB free", free, all);
-    }
-    uint64_t most = kernel_limit("/proc/sys/kernel/shmmax") / MIB;
-    if (most < NO_LIMIT_MIB)
-        snprintf(segment, sizeof segment, "is %" PRIu64 " MiB", most);
+    struct shared_room room = shared_room_now();
+    char segment[64] = "has no limit";
+    uint64_t needed = (needed_bytes + MIB - 1) / MIB, all = room.all - room.free + needed + 1;
+    if (room.segment < NO_LIMIT_MIB)
+        snprintf(segment, sizeof segment, "is %" PRIu64 " MiB", room.segment);
     return error_set(err, status,
                      "the KV pool needs %" PRIu64
                      " MiB of shared memory, and the system gives none "
-                     "of that size (%s): %s, kernel.shmmax %s. Raise either (docker "
-                     "--shm-size=%" PRIu64 "m; mount -o remount,size=%" PRIu64
+                     "of that size (%s): /dev/shm has %" PRIu64 " of %" PRIu64
+                     " MiB free, kernel.shmmax %s. Raise either (docker --shm-size=%" PRIu64
+                     "m or more; mount -o remount,size=%" PRIu64
                      "m /dev/shm), shrink the pool (--kv-tokens), or take --transport tcp",
-                     needed, why, room, segment, used + needed + 1, used + needed + 1);
+                     needed, why, room.free, room.all, segment, all, all);
 }
 
 /* UCX makes segments that the user's group may map and write, too: the pool, and the queues of its
@@ -295,6 +306,13 @@ static enum status description_create(struct ucx_pool *pool, struct error *err)
     return STATUS_OK;
 }
 
+/* UCX's own queues lie in shared memory, too. */
+static bool lacks_room(size_t bytes)
+{
+    struct shared_room room = shared_room_now();
+    return room.free < bytes / MIB && room.segment < bytes / MIB;
+}
+
 enum status ucx_pool_create(size_t bytes, struct ucx_pool **out, struct error *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -302,9 +320,15 @@ enum status ucx_pool_create(size_t bytes, struct ucx_pool **out, struct error *e
     struct ucx_pool *pool = calloc(1, sizeof *pool);
     if (!pool)
         return error_set(err, STATUS_LIMIT, "no memory for a transport");
+    ucs_log_push_handler(drop_message); /* our sentences say it all */
     enum status status = context_create(pool, err);
+    if (status == STATUS_LIMIT && lacks_room(bytes + QUEUE_BYTES)) {
+        const struct error why = *err;
+        (void)tell_shortage(bytes + QUEUE_BYTES, status, why.text, err);
+    }
     if (status == STATUS_OK)
         status = memory_create(pool, bytes, err);
+    ucs_log_pop_handler();
     if (status == STATUS_OK)
         status = description_create(pool, err);
     if (status != STATUS_OK) {

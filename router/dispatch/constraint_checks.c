@@ -155,7 +155,7 @@ static void compile(struct constraint_checked *checked)
     checked->verdict = status == STATUS_OK ? CONSTRAINT_FINE : CONSTRAINT_REFUSED;
     if (status == STATUS_OK)
         constraint_destroy(constraint);
-    else
+    else if (source->kind != CONSTRAINT_BEHIND_REASONING) /* its sentence names the kind inside */
         error_prefix(&checked->err, STATUS_INVALID, "%s", constraint_kind_names[source->kind]);
 }
 

@@ -4,6 +4,7 @@
 #include "common/base/json/json_quote.h"
 #include "common/base/str.h"
 #include "common/language/constrain/constraint.h"
+#include "common/language/text/reasoning_splitter.h"
 #include "proto/proto_text.h"
 
 #include <stdlib.h>
@@ -97,11 +98,41 @@ static bool read_kind(const Baton__V1__Constraint *message, enum constraint_kind
     }
 }
 
+static bool is_tag(const char *tag)
+{
+    size_t length = strlen(tag);
+    return length && length < REASONING_TAG_BYTES && strcspn(tag, " \t\r\n\v\f") == length;
+}
+
+/* Puts the line of CONSTRAINT_BEHIND_REASONING before the text. False: a tag is wrong; err. */
+static bool add_reasoning(const Baton__V1__Reasoning *behind, enum constraint_kind *kind,
+                          struct str *text, struct error *err)
+{
+    struct str whole;
+    if (!is_tag(behind->begin) || !is_tag(behind->end)) {
+        error_set(err, STATUS_INVALID,
+                  "behind: begin and end must have 1 to %d bytes, without white space",
+                  REASONING_TAG_BYTES - 1);
+        return false;
+    }
+    str_init(&whole, text->limit);
+    str_addf(&whole, "%s %s %s %s\n", constraint_kind_names[*kind],
+             behind->inside ? "inside" : "outside", behind->begin, behind->end);
+    str_append(&whole, text->data, text->length);
+    whole.truncated |= text->truncated;
+    str_deinit(text);
+    *text = whole;
+    *kind = CONSTRAINT_BEHIND_REASONING;
+    return true;
+}
+
 static enum reason read_text(struct constraint_checks *checks, const Baton__V1__Constraint *message,
                              struct str *text, struct constraint_source **source, struct error *err)
 {
     enum constraint_kind kind;
     if (!read_kind(message, &kind, text, err))
+        return refuse(err, "constraint");
+    if (message->behind && !add_reasoning(message->behind, &kind, text, err))
         return refuse(err, "constraint");
     if (text->truncated) {
         error_set(err, STATUS_LIMIT, "it has more than %u bytes", CONSTRAINT_MAX_TEXT_BYTES);

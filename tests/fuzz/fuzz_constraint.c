@@ -40,7 +40,7 @@ static void answer(const struct constraint *constraint, struct fuzz_input *input
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input input = {data, data + size};
-    enum constraint_kind kind = (enum constraint_kind)fuzz_take_below(&input, 5);
+    enum constraint_kind kind = (enum constraint_kind)fuzz_take_below(&input, CONSTRAINT_KINDS);
     struct fuzz_bytes text = fuzz_take_piece(&input);
     struct constraint *constraint = NULL;
     struct error err = {""};

@@ -184,6 +184,7 @@ static void test_each_kind_has_its_name(void **state)
         [CONSTRAINT_REGEX] = "regex: ",
         [CONSTRAINT_CHOICE] = "choice: ",
         [CONSTRAINT_TOOL_CALLS] = "tool_calls: the calls: ",
+        [CONSTRAINT_BEHIND_REASONING] = "behind: ",
     };
     struct constraint_checks *checks = constraint_checks_create();
     struct told told;

@@ -205,6 +205,8 @@ static const struct {
     {CONSTRAINT_REGEX, "(.|\\n)*"},
     {CONSTRAINT_REGEX, ".{0,33}"},
     {CONSTRAINT_CHOICE, "[\"the id\",\"the name\",\"x\"]"},
+    {CONSTRAINT_BEHIND_REASONING, "json_object inside <think> </e>\n"},
+    {CONSTRAINT_BEHIND_REASONING, "regex outside [ ]\n[a-z]+"},
 };
 
 static void test_masks_are_what_each_token_says(void **state)

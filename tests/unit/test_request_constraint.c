@@ -72,6 +72,45 @@ static void test_kinds(void **state)
     assert_null(source);
 }
 
+/* The structure starts behind the reasoning; the kind is in the first line. */
+static void test_behind_reasoning(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *begin, *end;
+        bool inside;
+        const char *text; /* NULL: refused */
+    } rows[] = {
+        {"<think>", "</think>", true, "regex inside <think> </think>\na+"},
+        {"<think>", "</think>", false, "regex outside <think> </think>\na+"},
+        {"", "</think>", true, NULL},
+        {"<think>", "", false, NULL},
+        {"<think>", "</th ink>", false, NULL},
+        {"<think>\n", "</think>", false, NULL},
+        {"<think>", "</aaaaaaaaaaaaaaaaaaaaaaaaaaaaa>", false, NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Baton__V1__Constraint message = regex_of("a+");
+        Baton__V1__Reasoning behind = BATON__V1__REASONING__INIT;
+        struct constraint_source *source;
+        struct error err = {""};
+        behind.begin = (char *)rows[i].begin;
+        behind.end = (char *)rows[i].end;
+        behind.inside = rows[i].inside;
+        message.behind = &behind;
+        enum reason reason = request_constraint_read(NULL, &message, &MODEL, &source, &err);
+        assert_int_equal(reason, rows[i].text ? REASON_NONE : REASON_INVALID_CONSTRAINT);
+        if (rows[i].text) {
+            assert_int_equal(source->kind, CONSTRAINT_BEHIND_REASONING);
+            assert_string_equal(source->text, rows[i].text);
+        } else {
+            assert_non_null(
+                strstr(err.text, "constraint: behind: begin and end must have 1 to 31"));
+        }
+        free(source);
+    }
+}
+
 static void test_what_is_refused_is_named(void **state)
 {
     (void)state;
@@ -138,6 +177,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_behind_reasoning),
         cmocka_unit_test(test_what_is_refused_is_named),
         cmocka_unit_test(test_the_longest_text),
         cmocka_unit_test(test_what_is_known_to_be_refused),

@@ -191,9 +191,9 @@ static void test_a_constraint_is_taken_over(void **state)
     text[CONSTRAINT_MAX_TEXT_BYTES] = 'a';
     assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, &err), STATUS_INVALID);
     constraint.text = "";
-    constraint.kind = 5;
+    constraint.kind = CONSTRAINT_KINDS;
     assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, &err), STATUS_INVALID);
-    assert_non_null(strstr(err.text, "kind 5"));
+    assert_non_null(strstr(err.text, "kind 6"));
     free(text);
 }
 

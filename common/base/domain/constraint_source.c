@@ -9,6 +9,7 @@ const char *const constraint_kind_names[CONSTRAINT_KINDS] = {
     [CONSTRAINT_REGEX] = "regex",
     [CONSTRAINT_CHOICE] = "choice",
     [CONSTRAINT_TOOL_CALLS] = "tool_calls",
+    [CONSTRAINT_BEHIND_REASONING] = "behind",
 };
 
 struct constraint_source *constraint_source_create(enum constraint_kind kind, const char *text,

@@ -8,13 +8,14 @@
 
 /* The numbers are those of worker.proto. */
 enum constraint_kind {
-    CONSTRAINT_JSON_OBJECT, /* no text: any object */
-    CONSTRAINT_JSON_SCHEMA, /* the schema, as JSON (schema.h) */
-    CONSTRAINT_REGEX,       /* matches the whole answer (expression.h) */
-    CONSTRAINT_CHOICE,      /* a JSON array of strings; the answer is one of them */
-    CONSTRAINT_TOOL_CALLS,  /* JSON: common/language/constrain/constraint.h */
+    CONSTRAINT_JSON_OBJECT,      /* no text: any object */
+    CONSTRAINT_JSON_SCHEMA,      /* the schema, as JSON (schema.h) */
+    CONSTRAINT_REGEX,            /* matches the whole answer (expression.h) */
+    CONSTRAINT_CHOICE,           /* a JSON array of strings; the answer is one of them */
+    CONSTRAINT_TOOL_CALLS,       /* JSON: common/language/constrain/constraint.h */
+    CONSTRAINT_BEHIND_REASONING, /* a line about the reasoning, and one of the others: the same */
 };
-#define CONSTRAINT_KINDS 5
+#define CONSTRAINT_KINDS 6
 extern const char *const constraint_kind_names[CONSTRAINT_KINDS]; /* names in gRPC */
 
 struct constraint_source {

@@ -9,7 +9,11 @@
 #include "common/language/constrain/text_automaton.h"
 #include "common/language/constrain/token_trie.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#define REASONING_TAG  31  /* bytes of a tag around reasoning */
+#define REASONING_LINE 128 /* bytes of the line about it */
 
 _Static_assert(CONSTRAINT_MAX_FRAMES >= AUTOMATON_MAX_DEPTH, "a state holds a whole stack");
 
@@ -308,6 +312,104 @@ static enum status check_tools(const struct compiling *c)
     return STATUS_OK;
 }
 
+/* ------------------------------------------------------------------------------------ reasoning */
+
+struct reasoning {
+    enum constraint_kind kind; /* the kind of the text behind the line */
+    bool inside;
+    char begin[REASONING_TAG + 1], end[REASONING_TAG + 1];
+    size_t line; /* bytes of the line, with its end */
+};
+
+static enum status read_reasoning(const char *text, size_t length, struct reasoning *r,
+                                  struct error *err)
+{
+    char line[REASONING_LINE], name[16], where[16];
+    int taken = 0;
+    const char *end = memchr(text, '\n', length < sizeof line ? length : sizeof line - 1);
+    r->line = end ? (size_t)(end - text) + 1 : 0;
+    memcpy(line, text, r->line);
+    line[r->line] = 0;
+    if (sscanf(line, "%15s %15s %31s %31s%n", name, where, r->begin, r->end, &taken) != 4 ||
+        (size_t)taken + 1 != r->line)
+        return error_set(err, STATUS_INVALID, "behind: the first line is malformed");
+    r->inside = !strcmp(where, "inside");
+    for (int kind = 0; kind < CONSTRAINT_BEHIND_REASONING; kind++) {
+        r->kind = (enum constraint_kind)kind;
+        if (!strcmp(name, constraint_kind_names[kind]))
+            return STATUS_OK;
+    }
+    return error_set(err, STATUS_INVALID, "behind: no constraint is called \"%s\"", name);
+}
+
+/* Puts the tag, spelled or as a special token. */
+static void put_tag(struct grammar *grammar, const char *tag, uint32_t from, uint32_t to)
+{
+    uint32_t marked = grammar_add_state(grammar, from);
+    grammar_add_text(grammar, from, tag, strlen(tag), to);
+    grammar_add_bytes(grammar, from, TOKEN_SPECIAL, TOKEN_SPECIAL, marked);
+    grammar_add_text(grammar, marked, tag, strlen(tag), to);
+}
+
+/* Returns how many bytes of `tag` a text ends with that ended with `matched` of them, and then has
+ * `byte` (Knuth, Morris, Pratt 1977). */
+static size_t advance(const char *tag, size_t matched, uint8_t byte)
+{
+    for (size_t kept = matched + 1; kept; kept--)
+        if ((uint8_t)tag[kept - 1] == byte && !memcmp(tag, tag + matched + 1 - kept, kept - 1))
+            return kept;
+    return 0;
+}
+
+/* Puts any text up to the first `tag`, from the first of `states` [strlen(tag)] on. */
+static void put_until(struct grammar *grammar, const char *tag, const uint32_t *states, uint32_t to)
+{
+    size_t length = strlen(tag);
+    for (size_t i = 0; i < length; i++) {
+        uint32_t marked = grammar_add_state(grammar, to);
+        grammar_add_bytes(grammar, states[i], TOKEN_SPECIAL, TOKEN_SPECIAL, marked);
+        grammar_add_text(grammar, marked, tag, length, to);
+        for (unsigned low = 0, high; low < TOKEN_SPECIAL; low = high + 1) {
+            size_t matched = advance(tag, i, (uint8_t)low);
+            for (high = low; high + 1 < TOKEN_SPECIAL; high++)
+                if (advance(tag, i, (uint8_t)(high + 1)) != matched)
+                    break;
+            grammar_add_bytes(grammar, states[i], (uint8_t)low, (uint8_t)high,
+                              matched == length ? to : states[matched]);
+        }
+    }
+}
+
+/* Puts reasoning before the root. A rule that may be called stays: a copy of it
+ * gets the new start. */
+static enum status put_reasoning(struct compiling *c, const struct reasoning *r)
+{
+    struct grammar *grammar = &c->grammar;
+    uint32_t states[REASONING_TAG];
+    if (r->kind == CONSTRAINT_JSON_OBJECT || r->kind == CONSTRAINT_JSON_SCHEMA)
+        c->root = grammar_copy_rule(grammar, c->root);
+    uint32_t ready = grammar->rules[c->root].start, start = grammar_add_state(grammar, ready);
+    uint32_t behind = grammar_add_state(grammar, ready);
+    for (size_t i = 0; i < strlen(r->end); i++)
+        states[i] = grammar_add_state(grammar, ready);
+    put_until(grammar, r->end, states, behind);
+    if (r->inside) {
+        grammar_add_jump(grammar, start, states[0]);
+    } else {
+        grammar_add_jump(grammar, start, ready);
+        put_tag(grammar, r->begin, start, states[0]);
+    }
+    for (int newlines = 0; newlines < 2; newlines++) {
+        uint32_t next = grammar_add_state(grammar, ready);
+        grammar_add_jump(grammar, behind, ready);
+        grammar_add_bytes(grammar, behind, '\n', '\n', next);
+        behind = next;
+    }
+    grammar_add_jump(grammar, behind, ready);
+    grammar->rules[c->root].start = start;
+    return grammar->full ? fail_full(c, "it") : STATUS_OK;
+}
+
 /* ------------------------------------------------------------------------------------ compiling */
 
 /* Fills the grammar. */
@@ -331,6 +433,7 @@ static enum status fill(struct compiling *c, enum constraint_kind kind, const ch
     case CONSTRAINT_TOOL_CALLS:
         TRY(parse(c, text, length, 4, "the calls"));
         return put_calls(c, json_root(c->json));
+    case CONSTRAINT_BEHIND_REASONING: break; /* it was taken apart */
     }
     ASSERT(false);
 }
@@ -364,9 +467,21 @@ enum status constraint_compile_counted(enum constraint_kind kind, const char *te
     ASSERT(made);
     grammar_init(&c.grammar, &c.steps);
     c.schema = schema_compiler_create(&c.grammar);
-    enum status status = fill(&c, kind, text, length);
+    struct reasoning reasoning = {.kind = kind};
+    enum status status = STATUS_OK;
+    if (kind == CONSTRAINT_BEHIND_REASONING)
+        status = read_reasoning(text, length, &reasoning, err);
+    text += reasoning.line;
+    length -= reasoning.line;
+    bool behind = status == STATUS_OK && kind == CONSTRAINT_BEHIND_REASONING;
     if (status == STATUS_OK)
-        status = build(&c, kind, made);
+        status = fill(&c, reasoning.kind, text, length);
+    if (status == STATUS_OK && behind)
+        status = put_reasoning(&c, &reasoning);
+    if (status == STATUS_OK)
+        status = build(&c, reasoning.kind, made);
+    if (status != STATUS_OK && behind) /* as the router names other kinds */
+        error_prefix(err, status, "%s", constraint_kind_names[reasoning.kind]);
     schema_compiler_destroy(c.schema);
     for (size_t i = 0; i < c.tool_count; i++)
         json_destroy(c.tool_schemas[i]);

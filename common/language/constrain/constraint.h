@@ -21,7 +21,15 @@
  * and `end`. A call is the texts of one tool around an object of its schema. "schema" is JSON as
  * text, and its $refs lead into itself. If a text has a special token, the token (TOKEN_SPECIAL) or
  * other tokens may spell it. No tool's `begin` may be the start of another's, and `end` may not
- * start like one more call, so that there is one way to go on. */
+ * start like one more call, so that there is one way to go on.
+ *
+ * CONSTRAINT_BEHIND_REASONING is a line, and then the text of another kind:
+ *
+ *     json_schema inside <think> </think>
+ *
+ * An answer that begins `inside` takes any text up to the first end tag, which may be a special
+ * token. Up to two newlines may follow, and then the constraint of that kind starts. With `outside`
+ * the answer begins with the begin tag, or at once with that constraint. */
 #ifndef BATON_LANGUAGE_CONSTRAIN_CONSTRAINT_H
 #define BATON_LANGUAGE_CONSTRAIN_CONSTRAINT_H
 

@@ -235,3 +235,30 @@ bool grammar_trim(struct grammar *grammar, uint32_t root)
     free(t.stack);
     return lives;
 }
+
+uint32_t grammar_copy_rule(struct grammar *grammar, uint32_t rule)
+{
+    const struct grammar_rule old = grammar->rules[rule];
+    size_t count = grammar->state_count;
+    uint32_t made = grammar_add_rule(grammar, old.note);
+    if (grammar->full)
+        return rule;
+    uint32_t *copies = take_none(count);
+    copies[old.start] = grammar->rules[made].start;
+    copies[old.end] = grammar->rules[made].end;
+    for (size_t i = 0; i < count && !grammar->full; i++)
+        if (grammar->states[i].rule == rule) {
+            if (copies[i] == GRAMMAR_NONE)
+                copies[i] = grammar_add_state(grammar, copies[old.start]);
+            grammar->states[copies[i]].gate = grammar->states[i].gate;
+        }
+    for (size_t i = 0; i < count; i++)
+        for (uint32_t e = copies[i] == GRAMMAR_NONE ? GRAMMAR_NONE : grammar->states[i].first;
+             e != GRAMMAR_NONE; e = grammar->edges[e].next) {
+            struct grammar_edge edge = grammar->edges[e];
+            edge.target = copies[edge.target];
+            add_edge(grammar, copies[i], edge);
+        }
+    free(copies);
+    return made;
+}

@@ -94,6 +94,10 @@ void grammar_add_call(struct grammar *grammar, uint32_t from, uint32_t rule, uin
 void grammar_add_text(struct grammar *grammar, uint32_t from, const char *text, size_t length,
                       uint32_t to);
 
+/* Adds a rule that takes the same texts, with states of its own. At the limit: returns `rule` and
+ * sets `full`. */
+uint32_t grammar_copy_rule(struct grammar *grammar, uint32_t rule);
+
 /* Makes EDGE_DEAD of the edges that never lead to the end of their rule, so that each state that
  * can be reached can also be left. Returns false if `root` takes no text at all. */
 bool grammar_trim(struct grammar *grammar, uint32_t root);

@@ -314,6 +314,7 @@ static enum status start_http_clients(struct router *router, struct error *err)
                                          .board = &router->board,
                                          .access_log = router->views.access,
                                          .default_deadline_us = config->default_deadline_us,
+                                         .reasoning = config->reasoning,
                                          .keepalive_us = config->http_keepalive_us,
                                          .max_body_bytes = body_bytes,
                                          .max_answer_bytes = config->client_buffer_bytes,

@@ -12,6 +12,7 @@
 #define SESSION_DESCRIPTORS     2    /* a session, and one that ends meanwhile */
 #define DESCRIPTORS_OF_A_THREAD 3    /* its events, and what wakes it */
 
+static const char *const off_on[] = {"off", "on", NULL};
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
 static enum status check_http_listen(const char *listen, struct error *err)
@@ -134,6 +135,9 @@ static const struct config_setting settings[] = {
      .help = "Threads that read and write calls, and tokenize"},
     {"force-local-prefill", CONFIG_BOOL, AT(force_local_prefill), "false",
      .help = "Compute every prompt on the decode worker, although there are prefill workers"},
+    {"reasoning", CONFIG_ENUM, AT(reasoning), "on", .choices = off_on,
+     .help = "Whether a chat's reasoning is apart, in reasoning_content; off: content has it, with "
+             "its tags"},
     {"trace-requests", CONFIG_U64, AT(trace_requests), "10000", "0", "1000000",
      .help = "Newest requests of which baton trace and the status page know, about 2.5 KB each"},
     {"access-log", CONFIG_STRING, AT(access_log), "off", .value = "WHERE",

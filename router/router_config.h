@@ -44,6 +44,7 @@ struct router_config {
     uint64_t drain_timeout_us;
     uint32_t rpc_threads;
     bool force_local_prefill;
+    int reasoning; /* 1: on */
     uint32_t trace_requests;
     char access_log[1024];
     char otlp_endpoint[HTTP_URL_BYTES];

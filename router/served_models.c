@@ -13,13 +13,32 @@
 
 #define NAMES_BYTES 300 /* the names in one sentence */
 
+/* Finds how the template writes calls, and says so with its tags of reasoning. */
+static void find_forms(struct served_model *model)
+{
+    const struct chat_forms *forms = chat_template_forms(model->chat);
+    char quoted[2 * CHAT_TAG_BYTES];
+    model->tools = tool_format_of(forms);
+    log_info("served_model", "model=%s tools=%s reasoning=%s msg=\"chat template\"", model->name,
+             tool_format_names[model->tools],
+             *forms->reasoning_begin ? log_quote(forms->reasoning_begin, quoted, sizeof quoted)
+                                     : "none");
+    if (*forms->calls && model->tools == TOOL_FORMAT_NONE)
+        log_warn("served_model",
+                 "model=%s msg=\"the chat template writes calls of tools in a way that is not "
+                 "known: requests with tools are refused\"",
+                 model->name);
+}
+
 /* A model with an invalid chat template is served too: completions work. */
 static void open_chat_template(const char *dir, struct served_model *model)
 {
     struct error why;
     enum status status = chat_template_open(dir, &model->chat, &why);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
+        find_forms(model);
         return;
+    }
     char quoted[600];
     model->chat = NULL;
     if (status == STATUS_NOT_FOUND)

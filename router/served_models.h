@@ -11,6 +11,7 @@
 #include "common/language/chat/chat_template.h"
 #include "common/language/model_config/model_list.h"
 #include "common/language/text/tokenizer.h"
+#include "router/doors/openai/tool_parser.h"
 #include "router/request_parse.h"
 
 #define SERVED_MODELS_MAX MODEL_LIST_MAX
@@ -21,6 +22,7 @@ struct served_model {
     uint64_t config_hash, tokenizer_hash; /* the files'; 0: no such file */
     struct tokenizer *tokenizer;          /* NULL: token ids only */
     struct chat_template *chat;           /* NULL: none, or an invalid one */
+    enum tool_format tools;               /* how the template writes calls */
 };
 
 /* It may not move after opening: limits.name points into the items. */

@@ -20,6 +20,7 @@
 const char *const up_compute_names[] = {"fast", "f32", NULL};
 static const char *const internal_tls_names[] = {"auto", "off", NULL}; /* enum up_internal_tls */
 static const char *const transport_names[] = {"auto", "shm", "tcp", NULL};
+static const char *const off_on[] = {"off", "on", NULL};
 static const char *const log_level_names[] = {"debug", "info", "warn", "error", NULL};
 
 #define PASSED_ROW(row, field, word, text, ...)                                                    \
@@ -85,6 +86,8 @@ static const struct config_setting settings_table[] = {
                "Names by which browsers may call the HTTP server and the status page, besides "
                "localhost; *: all",
                .check = http_check_hosts),
+    {"reasoning", CONFIG_ENUM, AT(reasoning), "on", .choices = off_on,
+     .help = "Whether a chat's reasoning is apart, in reasoning_content; off: content has it"},
     {"threads", CONFIG_U64, AT(threads), "0", "0", "256",
      .help = "Compute threads of each worker; 0: cores / workers"},
     {"pin", CONFIG_BOOL, AT(pin), "true",
@@ -373,6 +376,7 @@ struct process_plan up_plan_router(const struct up_context *context)
     const struct up_settings *settings = context->settings;
     struct process_plan plan =
         common_part(context, "router", "router", settings->models, settings->model_name);
+    add(&plan, "--reasoning", off_on[settings->reasoning]);
     add(&plan, "--http-listen", settings->http_listen);
     if (*settings->http_listen)
         plan.front_at = plan.argc - 1;

@@ -1,6 +1,7 @@
 /* An answer on its way to the client: tokens go in as workers send them, deltas come out. A delta
- * has everything since the last one. Its text is whole UTF-8 characters; text that may still become
- * a stop string is held back. Token ids don't wait.
+ * has everything since the last one. Its texts are whole UTF-8 characters; text that may still
+ * become a stop string or a tag of reasoning is held back. Token ids don't wait. Stop strings are
+ * looked for behind the reasoning only.
  *
  * The id that ended the answer (end of sequence, stop id) is among the ids, never in the text. Text
  * ends before a stop string; ids and count include the token that completed it. Owner: the
@@ -13,6 +14,7 @@
 #include "common/base/status.h"
 #include "common/base/str.h"
 #include "common/language/text/detokenizer.h"
+#include "common/language/text/reasoning_splitter.h"
 #include "common/language/text/stop_matcher.h"
 
 #include <stdbool.h>
@@ -25,18 +27,22 @@ struct answer_deltas_config {
     const struct text *stops; /* copied; none without a tokenizer */
     size_t stop_count;
     size_t max_text_bytes; /* may wait to be taken; 0: ANSWER_DELTAS_MAX_TEXT_BYTES */
+    const struct reasoning_tags *reasoning; /* copied; NULL: the answer is one text */
 };
 
 struct answer_deltas {
     const struct tokenizer *tokenizer;
     bool return_token_ids, return_logits_hash, return_logprobs;
     struct detokenizer detokenizer;
+    struct reasoning_splitter splitter;
     struct stop_matcher *matcher;
-    struct str piece; /* scratch: text before the matcher */
-    struct str text;  /* ready for the next delta */
-    struct str taken; /* the last delta's text */
-    uint32_t count;   /* tokens of the answer so far */
-    uint32_t first;   /* tokens [first, count) are not taken yet */
+    struct str piece;                  /* scratch: text before the splitter */
+    struct str content;                /* scratch: text before the matcher */
+    struct str text, reasoning;        /* ready for the next delta */
+    struct str taken, taken_reasoning; /* the last delta's */
+    uint32_t reasoning_tokens;         /* so far, with the tokens of the tags */
+    uint32_t count;                    /* tokens of the answer so far */
+    uint32_t first;                    /* tokens [first, count) are not taken yet */
     size_t capacity;
     uint32_t *ids;                   /* [count - first] */
     uint64_t *hashes;                /* [count - first] */
@@ -47,7 +53,8 @@ struct answer_deltas {
 
 struct stream_delta { /* points into the answer_deltas, until the next call */
     uint32_t first_index;
-    struct text text; /* the model may say a NUL, too */
+    struct text text;      /* the model may say a NUL, too */
+    struct text reasoning; /* before the text */
     const uint32_t *ids;
     size_t id_count;
     const uint64_t *hashes;

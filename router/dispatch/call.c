@@ -118,7 +118,8 @@ static bool make_choice(struct call *call, const struct call_source *source)
                                              .return_logits_hash = params->return_logits_hash,
                                              .return_logprobs = params->sampling.logprobs,
                                              .stops = params->stops,
-                                             .stop_count = params->stop_count};
+                                             .stop_count = params->stop_count,
+                                             .reasoning = source->reasoning};
     if (answer_deltas_init(&request->out, &out, NULL) != STATUS_OK)
         return false;
     const struct trace_arrival arrival = {.name = call->name,

@@ -203,8 +203,11 @@ struct call {
     uint8_t cache_salt[ACCESS_SALT_BYTES];
     size_t cache_salt_bytes;
     uint32_t choice_count, open_count; /* open: that have not ended */
-    uint32_t completion_tokens;        /* sum over the choices that ended well */
-    struct request *choices;           /* [choice_count]; NULL: not filled, or told */
+    /* Sums over the choices that ended well. */
+    uint32_t completion_tokens, reasoning_tokens;
+    uint32_t cached_tokens; /* prompt tokens that its first worker found in its prefix cache */
+    bool cached_known;
+    struct request *choices; /* [choice_count]; NULL: not filled, or told */
 };
 
 struct call_source {
@@ -213,6 +216,7 @@ struct call_source {
     const uint32_t *prompt; /* [prompt_count] */
     size_t prompt_count;
     const struct constraint_source *constraint;  /* NULL: none */
+    const struct reasoning_tags *reasoning;      /* NULL: the answer is one text */
     struct access_grant *grant;                  /* NULL: none */
     const char *model_name, *peer, *traceparent; /* for traces; NULL: not known */
     bool once;

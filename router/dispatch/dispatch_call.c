@@ -189,6 +189,7 @@ static enum reason answer_choice(struct request *request, enum finish_reason fin
     struct call *call = request->call;
     request->finish = answer_deltas_end(&request->out, finish);
     call->completion_tokens += request->emitted_count;
+    call->reasoning_tokens += request->out.reasoning_tokens;
     switch (call->client.ops->choice(request, last)) {
     case STATUS_OK: call->first->group.open_count -= last; return REASON_NONE;
     case STATUS_LIMIT: return call->once ? REASON_ANSWER_TOO_LARGE : REASON_SLOW_READER;

@@ -484,7 +484,13 @@ static void on_prefilled(struct dispatch *dispatch, struct worker *worker,
     struct request *request = find_request(dispatch, prefilled->request);
     if (!request || prefilled->attempt != request->life.attempt)
         return;
-    worker->prompt_tokens += (uint64_t)request->call->prompt_count + request->life.handle_emitted;
+    struct call *call = request->call;
+    worker->prompt_tokens += (uint64_t)call->prompt_count + request->life.handle_emitted;
+    if (!call->cached_known) /* other choices, and later attempts, find more */
+        call->cached_tokens = prefilled->cached_tokens < call->prompt_count
+                                  ? prefilled->cached_tokens
+                                  : call->prompt_count;
+    call->cached_known = true;
     request_observers_prefilled(&dispatch->config.views, request, prefilled);
 }
 

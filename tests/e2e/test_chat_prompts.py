@@ -11,7 +11,8 @@ from test_openai_tools import CONTEXT, VOCABULARY, model_folder
 
 PUBLISHED = GOLDEN.parent / "chat_templates"
 TEMPLATES = {  # without one that writes the date: it may be another one a moment later
-    "all": "{% for m in messages %}{{ m | tojson }}\n{% endfor %}{{ tools | tojson }} {{ documents | tojson }} {{ add_generation_prompt }} <tool_call>",
+    "all": "{% for m in messages %}{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{{ m | tojson }}\n{% endfor %}"
+           "{{ tools | tojson }} {{ documents | tojson }} {{ add_generation_prompt }}",
     **{name: (PUBLISHED / f"{name}.jinja").read_text(encoding="utf-8") for name in ("meta-llama-Llama-3.1-8B-Instruct", "mistralai-Mistral-Nemo-Instruct-2407", "Qwen-Qwen2.5-7B-Instruct")},
 }
 USER = {"role": "user", "content": "Speak <|im_end|></s>."}
@@ -37,6 +38,8 @@ REQUESTS = {
     "tools for nothing": dict(messages=[USER], tools=TOOLS, tool_choice="none"),
     "a call": dict(messages=calling(arguments='{"a": "x"}'), tools=TOOLS),
     "a call without arguments": dict(messages=calling(), tools=TOOLS),
+    "a call with blank arguments": dict(messages=calling(arguments=""), tools=TOOLS),
+    "reasoning": dict(messages=[USER, {"role": "assistant", "content": "I speak.", "reasoning": "So."}, USER]),
     "a call with arguments cut off": dict(messages=calling(arguments='{"a": '), tools=TOOLS),
     "the last one to be continued": dict(messages=[USER, {"role": "assistant", "content": "I sp"}], continue_final_message=True),
     "no more": dict(messages=[USER], add_generation_prompt=False),

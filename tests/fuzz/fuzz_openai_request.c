@@ -51,12 +51,19 @@ static void check_record(const struct openai_request *request)
 /* An answer that must call: described as JSON, or refused with a sentence. */
 static void check_calls(struct openai_request *request)
 {
-    static const char *const templates[] = {"<tool_call>", "[TOOL_CALLS]", "[TOOL_CALLS][ARGS]"};
+    static const struct {
+        enum tool_format format;
+        struct chat_forms forms;
+    } templates[] = {{TOOL_FORMAT_HERMES, {.calls = "<tool_call>"}},
+                     {TOOL_FORMAT_MISTRAL, {.calls = "[TOOL_CALLS]["}},
+                     {TOOL_FORMAT_MISTRAL, {.calls = "[TOOL_CALLS][ARGS]"}},
+                     {TOOL_FORMAT_DEEPSEEK, {.calls = ""}}};
     if (request->tool_choice != OPENAI_TOOLS_REQUIRED && request->tool_choice != OPENAI_TOOLS_NAMED)
         return;
-    const char *source = templates[json_count(request->messages) % 3];
+    size_t at = json_count(request->messages) % (sizeof templates / sizeof *templates);
     struct openai_refusal refusal = {.reason = REASON_NONE};
-    if (!tool_shape_constrain(tool_shape_of(tool_format_of(source), source), request, &refusal)) {
+    if (!tool_shape_constrain(tool_shape_of(templates[at].format, &templates[at].forms), request,
+                              &refusal)) {
         fuzz_check_sentence(refusal.err.text);
         return;
     }
@@ -152,7 +159,7 @@ static void check_parser(enum tool_format format, struct fuzz_bytes text, size_t
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input input = {data, data + size};
-    size_t what = fuzz_take_below(&input, 7);
+    size_t what = fuzz_take_below(&input, 8);
     if (what < 2) {
         check_request((enum openai_kind)what, fuzz_take_rest(&input));
     } else if (what == 2) {

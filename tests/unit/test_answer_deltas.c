@@ -42,18 +42,25 @@ struct answer {
     size_t longest; /* bytes of the longest piece of text */
 };
 
-static void answer_init(struct answer *answer, const struct text *stops, size_t stop_count)
+static void answer_init_split(struct answer *answer, const struct text *stops, size_t stop_count,
+                              const struct reasoning_tags *reasoning)
 {
     struct answer_deltas_config config = {.tokenizer = tokenizer,
                                           .skip_special_tokens = true,
                                           .return_token_ids = true,
                                           .stops = stops,
-                                          .stop_count = stop_count};
+                                          .stop_count = stop_count,
+                                          .reasoning = reasoning};
     struct error err;
     assert_int_equal(answer_deltas_init(&answer->out, &config, &err), STATUS_OK);
     str_init(&answer->text, 1 << 16);
     answer->ids = 0;
     answer->longest = 0;
+}
+
+static void answer_init(struct answer *answer, const struct text *stops, size_t stop_count)
+{
+    answer_init_split(answer, stops, stop_count, NULL);
 }
 
 static void answer_deinit(struct answer *answer)
@@ -113,6 +120,65 @@ static void test_text_is_the_same_however_it_is_taken(void **state)
         assert_string_equal(answer.text.data, text);
         assert_int_equal(answer.ids, fed);
         answer_deinit(&answer);
+    }
+}
+
+/* A stop string in the reasoning doesn't end the answer, and tokens of reasoning are counted. */
+static void test_reasoning_comes_apart(void **state)
+{
+    (void)state;
+    static const struct reasoning_tags tags = {.begin = "<think>", .end = "</think>"},
+                                       begun = {
+                                           .begin = "<think>", .end = "</think>", .inside = true};
+    static const struct text stop = {"stop", 4};
+    static const struct {
+        const char *text;
+        const struct reasoning_tags *tags;
+        const char *reasoning, *content;
+        const char *counted; /* its tokens are reasoning */
+        bool stopped;
+    } rows[] = {
+        {"<think>\nso stop\n</think>\n\nYes stop no", &tags, "so stop", "Yes ",
+         "<think>\nso stop\n</think>", true},
+        {"so stop</think>Yes", &begun, "so stop", "Yes", "so stop</think>", false},
+        {"so stop", &begun, "so stop", "", "so stop", false},
+        {"Yes <think> no", &tags, "", "Yes <think> no", "", false},
+        {"<think>so</think>", NULL, "", "<think>so</think>", "", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (size_t every = 1; every < 4; every++) {
+            struct answer answer;
+            struct str reasoning;
+            struct token_ids ids, counted;
+            answer_init_split(&answer, &stop, 1, rows[i].tags);
+            str_init(&reasoning, 1000);
+            encode(rows[i].text, &ids);
+            encode(rows[i].counted, &counted);
+            bool ended = false;
+            for (size_t at = 0; at < ids.count && !ended; at++) {
+                const struct stream_token token = {ids.data[at], 0, NULL};
+                struct stream_delta delta;
+                ended = answer_deltas_token(&answer.out, &token, FINISH_NONE);
+                if (at % every == 0 && answer_deltas_take(&answer.out, &delta)) {
+                    str_append(&reasoning, delta.reasoning.bytes, delta.reasoning.length);
+                    str_append(&answer.text, delta.text.bytes, delta.text.length);
+                }
+            }
+            struct stream_delta last;
+            assert_int_equal(answer_deltas_end(&answer.out, FINISH_EOS),
+                             rows[i].stopped ? FINISH_STOP_STRING : FINISH_EOS);
+            if (answer_deltas_take(&answer.out, &last)) {
+                str_append(&reasoning, last.reasoning.bytes, last.reasoning.length);
+                str_append(&answer.text, last.text.bytes, last.text.length);
+            }
+            assert_string_equal(reasoning.data, rows[i].reasoning);
+            assert_string_equal(answer.text.data, rows[i].content);
+            assert_int_equal(answer.out.reasoning_tokens, counted.count);
+            token_ids_deinit(&ids);
+            token_ids_deinit(&counted);
+            str_deinit(&reasoning);
+            answer_deinit(&answer);
+        }
     }
 }
 
@@ -390,6 +456,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_is_the_same_however_it_is_taken),
         cmocka_unit_test(test_half_a_character_waits),
+        cmocka_unit_test(test_reasoning_comes_apart),
         cmocka_unit_test(test_a_stop_string_ends_the_answer),
         cmocka_unit_test(test_what_may_become_a_stop_is_held_back),
         cmocka_unit_test(test_a_stop_may_come_with_the_flush),

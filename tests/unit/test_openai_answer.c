@@ -70,7 +70,7 @@ static void test_a_completion_streams_with_usage(void **state)
     struct openai_answer answer = answer_of(OPENAI_COMPLETION);
     struct openai_choice choice = {.index = 0};
     struct openai_piece piece = text_piece("a");
-    struct openai_usage usage = {5, 2};
+    struct openai_usage usage = {5, 2, 4, 1};
     answer.include_usage = true;
     openai_chunk(&out, &answer, &choice, &piece);
     answer.continuous_usage = true;
@@ -81,9 +81,13 @@ static void test_a_completion_streams_with_usage(void **state)
         TEXT_HEAD "[{\"index\":0,\"text\":\"a\",\"logprobs\":null,\"finish_reason\":null}],"
                   "\"usage\":null}\n\n" TEXT_HEAD
                   "[{\"index\":0,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"length\"}],"
-                  "\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2,\"total_tokens\":7}}"
+                  "\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2,\"total_tokens\":7,"
+                  "\"prompt_tokens_details\":{\"cached_tokens\":4},\"completion_tokens_details\":"
+                  "{\"reasoning_tokens\":1}}}"
                   "\n\n" TEXT_HEAD
-                  "[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2,\"total_tokens\":7}}"
+                  "[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2,\"total_tokens\":7,"
+                  "\"prompt_tokens_details\":{\"cached_tokens\":4},\"completion_tokens_details\":"
+                  "{\"reasoning_tokens\":1}}}"
                   "\n\n");
     assert_null(strchr(out.data, '\r'));
 }
@@ -93,7 +97,8 @@ static void test_an_answer_without_text_still_has_its_role(void **state)
     (void)state;
     struct openai_answer answer = answer_of(OPENAI_CHAT);
     struct openai_choice choice = {.index = 0};
-    openai_chunk_end(&out, &answer, &choice, FINISH_EOS, &(struct openai_usage){1, 1});
+    openai_chunk_end(&out, &answer, &choice, FINISH_EOS,
+                     &(struct openai_usage){.prompt_tokens = 1, .completion_tokens = 1});
     assert_non_null(strstr(out.data, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}"));
 }
 
@@ -107,7 +112,8 @@ static void test_tool_calls_stream(void **state)
     char id[32], expected[600];
     openai_chunk(&out, &answer, &choice, &(struct openai_piece){.event = &call});
     openai_chunk(&out, &answer, &choice, &(struct openai_piece){.event = &more});
-    openai_chunk_end(&out, &answer, &choice, FINISH_EOS, &(struct openai_usage){1, 1});
+    openai_chunk_end(&out, &answer, &choice, FINISH_EOS,
+                     &(struct openai_usage){.prompt_tokens = 1, .completion_tokens = 1});
     openai_call_id(&answer, 0, 0, id);
     snprintf(expected, sizeof expected,
              "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"index\":0,\"id\":\"%s\","
@@ -151,7 +157,8 @@ static void test_one_object(void **state)
     openai_whole_event(&whole, &answer, &(struct tool_event){TOOL_ARGUMENTS, 0, "{\"a\":", 5});
     openai_whole_event(&whole, &answer, &(struct tool_event){TOOL_ARGUMENTS, 0, "1}", 2});
     whole.finish = FINISH_STOP_STRING;
-    openai_object(&out, &answer, wholes, 1, &(struct openai_usage){3, 4});
+    openai_object(&out, &answer, wholes, 1,
+                  &(struct openai_usage){.prompt_tokens = 3, .completion_tokens = 4});
     openai_call_id(&answer, 0, 0, id);
     snprintf(expected, sizeof expected,
              "{\"id\":\"chatcmpl-r1\",\"object\":\"chat.completion\",\"created\":1700000000,"
@@ -159,9 +166,51 @@ static void test_one_object(void **state)
              "\"content\":\"so: \",\"refusal\":null,\"tool_calls\":[{\"id\":\"%s\",\"type\":"
              "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}}]},"
              "\"logprobs\":null,\"finish_reason\":\"tool_calls\"}],\"usage\":{\"prompt_tokens\":3,"
-             "\"completion_tokens\":4,\"total_tokens\":7}}\n",
+             "\"completion_tokens\":4,\"total_tokens\":7,\"prompt_tokens_details\":{"
+             "\"cached_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0}}}\n",
              id);
     assert_string_equal(out.data, expected);
+    openai_whole_deinit(&whole);
+}
+
+/* Reasoning has a member of its own, and chunks of its own. */
+static void test_reasoning(void **state)
+{
+    (void)state;
+    struct openai_answer answer = answer_of(OPENAI_CHAT);
+    struct openai_choice choice = {.index = 0};
+    struct openai_piece thought = text_piece("so"), said = text_piece("yes");
+    struct openai_whole whole;
+    const struct openai_whole *wholes[] = {&whole};
+    answer.reasoning = thought.reasoning = true;
+    openai_chunk(&out, &answer, &choice, &thought);
+    openai_chunk(&out, &answer, &choice, &thought);
+    openai_chunk(&out, &answer, &choice, &said);
+    assert_non_null(strstr(out.data, "\"delta\":{\"role\":\"assistant\",\"content\":null,"
+                                     "\"reasoning_content\":\"so\"},"));
+    assert_non_null(strstr(out.data, "\"delta\":{\"reasoning_content\":\"so\"},"));
+    assert_non_null(strstr(out.data, "\"delta\":{\"content\":\"yes\"},"));
+    static const struct {
+        const char *reasoning, *text, *message;
+    } rows[] = {
+        {"so", "yes", "\"content\":\"yes\",\"reasoning_content\":\"so\",\"refusal\""},
+        {"so", "", "\"content\":null,\"reasoning_content\":\"so\",\"refusal\""},
+        {"", "yes", "\"content\":\"yes\",\"reasoning_content\":null,\"refusal\""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        openai_whole_init(&whole, 0, 4096);
+        str_add(&whole.reasoning, rows[i].reasoning);
+        str_add(&whole.text, rows[i].text);
+        whole.finish = FINISH_EOS;
+        str_clear(&out);
+        openai_object(&out, &answer, wholes, 1,
+                      &(struct openai_usage){.prompt_tokens = 2, .completion_tokens = 2});
+        assert_non_null(strstr(out.data, rows[i].message));
+        openai_whole_deinit(&whole);
+    }
+    openai_whole_init(&whole, 0, 4);
+    str_add(&whole.reasoning, "12345");
+    assert_true(openai_whole_truncated(&whole));
     openai_whole_deinit(&whole);
 }
 
@@ -249,14 +298,16 @@ static void test_token_ids(void **state)
         str_clear(&out);
         piece.ids.count = 0;
         openai_chunk(&out, &answer, &choice, &piece); /* the prompt's once */
-        openai_chunk_end(&out, &answer, &choice, FINISH_EOS, &(struct openai_usage){1, 1});
+        openai_chunk_end(&out, &answer, &choice, FINISH_EOS,
+                         &(struct openai_usage){.prompt_tokens = 1, .completion_tokens = 1});
         assert_non_null(strstr(out.data, "\"finish_reason\":null,\"token_ids\":[]}]}\n"));
         assert_non_null(strstr(out.data, "\"finish_reason\":\"stop\"}]}\n"));
         openai_whole_init(&whole, 0, 4096);
         whole.finish = FINISH_EOS;
         openai_whole_ids(&whole, &prompt, &ids);
         str_clear(&out);
-        openai_object(&out, &answer, wholes, 1, &(struct openai_usage){2, 2});
+        openai_object(&out, &answer, wholes, 1,
+                      &(struct openai_usage){.prompt_tokens = 2, .completion_tokens = 2});
         assert_non_null(strstr(out.data, chat ? "\"stop\",\"token_ids\":[7,4000000000]}],"
                                                 "\"prompt_token_ids\":[1,2],\"usage\""
                                               : "\"stop\",\"prompt_token_ids\":[1,2],"
@@ -408,6 +459,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_chat_streams),
         TEST(test_a_completion_streams_with_usage),
+        TEST(test_reasoning),
         TEST(test_an_answer_without_text_still_has_its_role),
         TEST(test_tool_calls_stream),
         TEST(test_ids_of_calls),

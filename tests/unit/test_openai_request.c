@@ -130,6 +130,10 @@ static void describe(struct str *out, const struct openai_request *r)
 #define TXT "model=m \"hi\""
 #define MSG "model=m messages=1"
 
+#define CALLED(arguments)                                                                          \
+    "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\","        \
+    "\"arguments\":" arguments "}}]}]}"
+
 static const struct {
     enum openai_kind kind;
     const char *body;
@@ -222,7 +226,21 @@ static const struct {
      "model= messages=1", 0, NULL},
     {1, "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":null}]}",
      "model= messages=1", 0, NULL},
+    {1, CALLED("\"\""), "model= messages=1", 0, NULL},
+    {1, CALLED("\"null\""), "model= messages=1", 0, NULL},
+    {1, CALLED("null"), "model= messages=1", 0, NULL},
+    {1, CALLED("\"{\\\"a\\\": "), NULL, REASON_MALFORMED, ""},
+    {1, CALLED("\"{\\\"a\\\": \""), "model= messages=1", 0, NULL},
+    {1, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"reasoning\":null}]}",
+     "model= messages=1", 0, NULL},
     /* Refused bodies, by the member's name. */
+    {1, CALLED("\"[]\""), NULL, REASON_MALFORMED, "messages[0].tool_calls[0].arguments"},
+    {1, CALLED("\"3\""), NULL, REASON_MALFORMED, "messages[0].tool_calls[0].arguments"},
+    {1, CALLED("[]"), NULL, REASON_MALFORMED, "messages[0].tool_calls[0].arguments"},
+    {1, CALLED("true"), NULL, REASON_MALFORMED, "messages[0].tool_calls[0].arguments"},
+    {1, CALLED("\"\\\"{}\\\"\""), NULL, REASON_MALFORMED, "messages[0].tool_calls[0].arguments"},
+    {1, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"reasoning_content\":5}]}", NULL,
+     REASON_MALFORMED, "messages[0].reasoning_content"},
     {0, "", NULL, REASON_MALFORMED, ""},
     {0, "[]", NULL, REASON_MALFORMED, ""},
     {0, "{\"prompt\":\"hi\"} x", NULL, REASON_MALFORMED, ""},

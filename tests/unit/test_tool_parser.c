@@ -63,6 +63,12 @@ static void parse(enum tool_format format, const char *text, size_t step, struct
 #define LLAMA   TOOL_FORMAT_LLAMA3
 #define MISTRAL TOOL_FORMAT_MISTRAL
 
+#define DEEPSEEK     TOOL_FORMAT_DEEPSEEK
+#define CALLS(calls) DEEPSEEK_CALLS_BEGIN calls DEEPSEEK_CALLS_END
+#define CALL(name, arguments)                                                                      \
+    DEEPSEEK_CALL_BEGIN "function" DEEPSEEK_SEPARATOR name "\n```json\n" arguments                 \
+                        "\n```" DEEPSEEK_CALL_END
+
 static const struct {
     enum tool_format format;
     const char *text, *heard;
@@ -81,7 +87,7 @@ static const struct {
      "<tool_call>{\"name\":\"get\",\"arguments\":{}}</"
      "tool_call>\n<tool_call>{\"name\":\"other\",\"arguments\":[1]}"
      "</tool_call>",
-     "|0:get={}|1:other=[1]"},
+     "|0:get={}|\n<tool_call>{\"name\":\"other\",\"arguments\":[1]}</tool_call>"},
     {HERMES, "<tool_call>{\"arguments\":{\"a\":[{}]},\"id\":3,\"name\":\"get\"}</tool_call>",
      "|0:get={\"a\":[{}]}"},
     {HERMES, "<tool_call>{\"name\":\"get\"}</tool_call>", "|0:get={}"},
@@ -96,8 +102,46 @@ static const struct {
     {HERMES, "<tool_call>{\"name\":7}</tool_call>", "|<tool_call>{\"name\":7}</tool_call>"},
     {HERMES, "<tool_call>{}</tool_call>", "|<tool_call>{}</tool_call>"},
     {HERMES, "a <tool_cal b <tool", "|a <tool_cal b <tool"},
-    {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":\"x\"}</tool_call>", "|0:get=\"x\""},
-    {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":12 }</tool_call>", "|0:get=12"},
+    /* Arguments are an object, or null, or the text of one of them. */
+    {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":\"x\"}</tool_call>",
+     "|<tool_call>{\"name\":\"get\",\"arguments\":\"x\"}</tool_call>"},
+    {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":12 }</tool_call>",
+     "|<tool_call>{\"name\":\"get\",\"arguments\":12 }</tool_call>"},
+    {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":null}</tool_call>", "|0:get={}"},
+    {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":\"null\"}</tool_call>", "|0:get={}"},
+    {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":\"{\\\"a\\\": 1}\"}</tool_call>",
+     "|0:get={\"a\": 1}"},
+    {MISTRAL, "[TOOL_CALLS]get[ARGS]5", "|[TOOL_CALLS]get[ARGS]5"},
+    {MISTRAL, "[TOOL_CALLS]get[ARGS] {\"a\":1}", "|0:get={\"a\":1}"},
+    /* A wrong end of a call loses no text. */
+    {HERMES, "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}\n</tool_call> and more",
+     "|0:get={\"a\": 1}|and more"},
+    {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":{\"a\":1}}}</tool_call>\nmore",
+     "|0:get={\"a\":1}|more"},
+    {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":{\"a\":1}}\nmore </tool_call>",
+     "|0:get={\"a\":1}|more </tool_call>"},
+    {HERMES,
+     "<tool_call>{\"name\":\"get\",\"arguments\":{}}\n<tool_call>{\"name\":\"put\"}</tool_call>",
+     "|0:get={}|1:put={}"},
+    {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":{} this is all", "|0:get={}|this is all"},
+    {HERMES, "<tool_call>{\"name\":\"get\" \"arguments\":{}}</tool_call>",
+     "|<tool_call>{\"name\":\"get\" \"arguments\":{}}</tool_call>"},
+    {HERMES, "<tool_call>get\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+     "|<tool_call>get\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"},
+    {LLAMA, "{\"name\": \"get\", \"parameters\": {\"a\": 1}", "|0:get={\"a\": 1}"},
+    {LLAMA, "{\"name\": \"get\", \"parameters\": {\"a\": 1} so", "|0:get={\"a\": 1}|so"},
+    {LLAMA, "{\"name\":\"get\",\"parameters\":{}; {\"name\":\"put\",\"parameters\":{}}",
+     "|0:get={}|1:put={}"},
+    {MISTRAL, "[TOOL_CALLS][{\"name\":\"get\",\"arguments\":{\"a\":1}] so", "|0:get={\"a\":1}|so"},
+    {DEEPSEEK, CALLS(CALL("get", "{\"a\": {}}")), "|0:get={\"a\": {}}"},
+    {DEEPSEEK, "So.\n" CALLS(CALL("get", "{}") "\n" CALL("put", "{\"b\": \"`\"}")) " done",
+     "|So.\n|0:get={}|1:put={\"b\": \"`\"}|done"},
+    {DEEPSEEK, CALL("get", "{}") CALL("put", "{}"), "|0:get={}|1:put={}"},
+    {DEEPSEEK, DEEPSEEK_CALL_BEGIN "function" DEEPSEEK_SEPARATOR "get\n{}" DEEPSEEK_CALL_END,
+     "|0:get={}"},
+    {DEEPSEEK, DEEPSEEK_CALL_BEGIN "function get {}", "|" DEEPSEEK_CALL_BEGIN "function get {}"},
+    {DEEPSEEK, DEEPSEEK_CALLS_BEGIN "none", "|" DEEPSEEK_CALLS_BEGIN "none"},
+    {DEEPSEEK, CALLS(CALL("get", "5")), "|" CALLS(CALL("get", "5"))},
     {LLAMA, "{\"name\": \"get\", \"parameters\": {\"a\": 1}}", "|0:get={\"a\": 1}"},
     {LLAMA, "<|python_tag|>{\"name\": \"get\", \"parameters\": {}}", "|0:get={}"},
     {LLAMA, " {\"name\":\"get\",\"parameters\":{}}; {\"name\":\"put\",\"parameters\":{\"b\":2}}",
@@ -161,6 +205,11 @@ static void test_calls_that_are_cut_off(void **state)
         {MISTRAL, "[TOOL_CALLS]get[AR", ""},
         {MISTRAL, "[TOOL_CALLS]get[ARGS]", "|0:get"},
         {MISTRAL, "Sure. [TOOL_CALLS][{\"name\": \"g", "|Sure. "},
+        {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":{\"a\":1}}\n</tool",
+         "|0:get={\"a\":1}"},
+        {DEEPSEEK, DEEPSEEK_CALLS_BEGIN DEEPSEEK_CALL_BEGIN "func", ""},
+        {DEEPSEEK, DEEPSEEK_CALL_BEGIN "function" DEEPSEEK_SEPARATOR "get\n```json\n{\"a\"",
+         "|0:get={\"a\""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (size_t step = 0; step < 14; step++) {
@@ -256,11 +305,38 @@ static void test_what_is_far_away_is_no_marker(void **state)
 static void test_formats_of_templates(void **state)
 {
     (void)state;
-    assert_int_equal(tool_format_of("...\n<tool_call>\n{\"name\": "), HERMES);
-    assert_int_equal(tool_format_of("[AVAILABLE_TOOLS] ... [TOOL_CALLS] ["), MISTRAL);
-    assert_int_equal(tool_format_of("<|start_header_id|> '\"parameters\": '"), LLAMA);
-    assert_int_equal(tool_format_of("<tool_call>\n<function="), TOOL_FORMAT_NONE);
-    assert_int_equal(tool_format_of("<|start_header_id|>"), TOOL_FORMAT_NONE);
+#define ARGUMENTS "{\"zqkey\": \"zqvalue\"}"
+    static const struct {
+        struct chat_forms forms;
+        enum tool_format format;
+    } rows[] = {
+        {{.calls = "<tool_call>\n{\"name\": \"zqname\", \"arguments\": " ARGUMENTS
+                   "}\n</tool_call><eos>"},
+         HERMES},
+        {{.calls = "<think>\n\n</think>\n<tool_call>{\"arguments\": " ARGUMENTS
+                   ", \"name\": \"zqname\"}</tool_call>"},
+         HERMES},
+        {{.calls = "[TOOL_CALLS] [{\"name\": \"zqname\", \"arguments\": " ARGUMENTS "}]"}, MISTRAL},
+        {{.calls = "[TOOL_CALLS]zqname[CALL_ID]zqcallid1[ARGS]" ARGUMENTS}, MISTRAL},
+        {{.calls = "{\"name\": \"zqname\", \"parameters\": " ARGUMENTS "}<|eot_id|>"}, LLAMA},
+        {{.calls = CALLS(CALL("zqname", ARGUMENTS))}, DEEPSEEK},
+        /* Qwen3-Coder, GLM-4.5, another name, other arguments, and no call. */
+        {{.calls = "<tool_call>\n<function=zqname>\n<parameter=zqkey>\nzqvalue\n</parameter>\n</"
+                   "function>"
+                   "\n</tool_call>"},
+         TOOL_FORMAT_NONE},
+        {{.calls = "<tool_call>zqname\n<arg_key>zqkey</arg_key>\n<arg_value>zqvalue</arg_value>\n"
+                   "</tool_call>"},
+         TOOL_FORMAT_NONE},
+        {{.calls = "<tool_call>{\"name\": \"zq\", \"arguments\": " ARGUMENTS "}</tool_call>"},
+         TOOL_FORMAT_NONE},
+        {{.calls = "<tool_call>{\"name\": \"zqname\", \"arguments\": {}}</tool_call>"},
+         TOOL_FORMAT_NONE},
+        {{.calls = ""}, TOOL_FORMAT_NONE},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (tool_format_of(&rows[i].forms) != rows[i].format)
+            fail_msg("%s", rows[i].forms.calls);
 }
 
 int main(void)

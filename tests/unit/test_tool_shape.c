@@ -23,9 +23,29 @@
 #define SINGLE   BODY("\"tool_choice\":\"required\",\"parallel_tool_calls\":false")
 #define NAMED    BODY("\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"put\"}}")
 
-static const char hermes[] = "<tool_call>", llama[] = "<|start_header_id|> \"parameters\"",
-                  mistral[] = "[TOOL_CALLS][", spaced[] = "[TOOL_CALLS] [",
-                  named[] = "[TOOL_CALLS] [ARGS]";
+/* Texts that templates write for our call. */
+#define ARGUMENTS "{\"zqkey\": \"zqvalue\"}"
+static const char hermes[] =
+    "<tool_call>\n{\"name\": \"zqname\", \"arguments\": " ARGUMENTS "}\n</tool_call><|im_end|>",
+                  llama[] = "{\"name\": \"zqname\", \"parameters\": " ARGUMENTS "}<|eot_id|>",
+                  bare[] = "{\"name\": \"zqname\", \"arguments\": " ARGUMENTS "}",
+                  mistral[] = "[TOOL_CALLS][{\"name\": \"zqname\", \"arguments\": " ARGUMENTS "}]",
+                  spaced[] = "[TOOL_CALLS] [{\"name\": \"zqname\", \"arguments\": " ARGUMENTS "}]",
+                  named[] = "[TOOL_CALLS]zqname[ARGS]" ARGUMENTS,
+                  ids[] = "[TOOL_CALLS]zqname[CALL_ID]zqcallid1[ARGS]" ARGUMENTS,
+                  deepseek[] = DEEPSEEK_CALLS_BEGIN DEEPSEEK_CALL_BEGIN
+                  "function" DEEPSEEK_SEPARATOR "zqname\n```json\n" ARGUMENTS
+                  "\n```" DEEPSEEK_CALL_END DEEPSEEK_CALLS_END;
+#define DEEPSEEK_CALL(name, arguments)                                                             \
+    DEEPSEEK_CALL_BEGIN "function" DEEPSEEK_SEPARATOR name "\n```json\n" arguments                 \
+                        "\n```" DEEPSEEK_CALL_END
+
+static struct chat_forms forms_of(const char *calls)
+{
+    struct chat_forms forms = {.text_arguments = false};
+    assert_true(str_copy(forms.calls, sizeof forms.calls, calls));
+    return forms;
+}
 
 static void read_body(struct openai_request *request, const char *body)
 {
@@ -118,18 +138,27 @@ static const struct {
     {named, REQUIRED, "[TOOL_CALLS]get[ARGS]{\"n\": 1}[TOOL_CALLS]put[ARGS]{}",
      " get={\"n\": 1} put={}"},
     {named, SINGLE, "[TOOL_CALLS]put[ARGS]{}[TOOL_CALLS]put[ARGS]{}", NULL},
+    {bare, REQUIRED, "{\"name\": \"get\", \"arguments\": {\"n\":-5}}", " get={\"n\":-5}"},
+    {deepseek, REQUIRED,
+     DEEPSEEK_CALLS_BEGIN DEEPSEEK_CALL("get", "{\"n\": 1}") "\n" DEEPSEEK_CALL("put", "{}")
+         DEEPSEEK_CALLS_END,
+     " get={\"n\": 1} put={}"},
+    {deepseek, SINGLE,
+     DEEPSEEK_CALLS_BEGIN DEEPSEEK_CALL("put", "{}") "\n" DEEPSEEK_CALL("put", "{}")
+         DEEPSEEK_CALLS_END,
+     NULL},
 };
 
 static void test_answers_are_kept_to_calls_that_are_read(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        enum tool_format format = tool_format_of(rows[i].source);
+        struct chat_forms forms = forms_of(rows[i].source);
+        enum tool_format format = tool_format_of(&forms);
         struct openai_request request;
         struct openai_refusal refusal = {.reason = REASON_NONE};
         read_body(&request, rows[i].body);
-        assert_true(
-            tool_shape_constrain(tool_shape_of(format, rows[i].source), &request, &refusal));
+        assert_true(tool_shape_constrain(tool_shape_of(format, &forms), &request, &refusal));
         struct constraint *constraint = compile(&request);
         if (takes(constraint, rows[i].answer) != (rows[i].heard != NULL))
             fail_msg("row %zu: %s", i, rows[i].answer);
@@ -145,9 +174,10 @@ static void check_refused(const char *source, const char *body, enum reason reas
 {
     struct openai_request request;
     struct openai_refusal refusal = {.reason = REASON_NONE};
+    struct chat_forms forms = forms_of(source);
     read_body(&request, body);
     assert_false(
-        tool_shape_constrain(tool_shape_of(tool_format_of(source), source), &request, &refusal));
+        tool_shape_constrain(tool_shape_of(tool_format_of(&forms), &forms), &request, &refusal));
     assert_int_equal(refusal.reason, reason);
     assert_string_equal(refusal.param, param);
     openai_request_deinit(&request);
@@ -156,8 +186,10 @@ static void check_refused(const char *source, const char *body, enum reason reas
 static void test_what_is_refused(void **state)
 {
     (void)state;
-    assert_null(tool_shape_of(TOOL_FORMAT_NONE, ""));
-    assert_null(tool_shape_of(TOOL_FORMAT_MISTRAL, "[TOOL_CALLS] [CALL_ID] [ARGS]"));
+    struct chat_forms none = forms_of(""), with_ids = forms_of(ids);
+    assert_null(tool_shape_of(TOOL_FORMAT_NONE, &none));
+    assert_int_equal(tool_format_of(&with_ids), TOOL_FORMAT_MISTRAL);
+    assert_null(tool_shape_of(TOOL_FORMAT_MISTRAL, &with_ids));
     check_refused(hermes, BODY("\"tool_choice\":\"required\",\"guided_regex\":\"a\""),
                   REASON_MALFORMED, "guided_regex");
     static const char odd[] =
@@ -172,9 +204,11 @@ static void test_a_response_format_gives_way(void **state)
     (void)state;
     struct openai_request request;
     struct openai_refusal refusal = {.reason = REASON_NONE};
+    struct chat_forms forms = forms_of(llama);
     read_body(&request, BODY("\"tool_choice\":\"required\",\"skip_special_tokens\":true,"
                              "\"response_format\":{\"type\":\"json_object\"}"));
-    assert_true(tool_shape_constrain(tool_shape_of(TOOL_FORMAT_LLAMA3, llama), &request, &refusal));
+    assert_true(
+        tool_shape_constrain(tool_shape_of(TOOL_FORMAT_LLAMA3, &forms), &request, &refusal));
     assert_int_equal(request.message.constraint->kind_case, BATON__V1__CONSTRAINT__KIND_TOOL_CALLS);
     assert_string_equal(request.constraint_param, "tools");
     assert_false(request.output.skip_special_tokens);

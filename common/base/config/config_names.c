@@ -136,6 +136,7 @@ static const char *const known[] = {
     "BATON_READY_FD",
     "BATON_READY_FILE",
     "BATON_READ_TIMEOUT",
+    "BATON_REASONING",
     "BATON_RECEIVE_MEMORY",
     "BATON_REGISTRY_LISTEN",
     "BATON_REPETITION_PENALTY",

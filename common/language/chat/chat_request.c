@@ -38,6 +38,33 @@ struct template_time chat_time_now(void)
                                   .microsecond = (int)(now.tv_nsec / 1000)};
 }
 
+#define ARGUMENTS_LIMIT_BYTES (8u << 20)
+#define ARGUMENTS_LIMIT_DEPTH 100
+
+enum chat_arguments chat_arguments_kind(const struct json_value *arguments, const char **found)
+{
+    struct json_limits limits = {.max_bytes = ARGUMENTS_LIMIT_BYTES,
+                                 .max_depth = ARGUMENTS_LIMIT_DEPTH};
+    struct json *json = NULL;
+    const struct json_value *value = arguments;
+    const char *text;
+    size_t length;
+    if (json_as_string(arguments, &text, &length, NULL) == STATUS_OK) {
+        if (strspn(text, " \t\r\n") == length)
+            return CHAT_ARGUMENTS_NONE;
+        if (json_parse(text, length, limits, &json, NULL) != STATUS_OK)
+            return CHAT_ARGUMENTS_TEXT;
+        value = json_root(json);
+    }
+    enum chat_arguments kind = json_kind(value) == JSON_NULL     ? CHAT_ARGUMENTS_NONE
+                               : json_kind(value) == JSON_OBJECT ? CHAT_ARGUMENTS_OBJECT
+                                                                 : CHAT_ARGUMENTS_WRONG;
+    if (kind == CHAT_ARGUMENTS_WRONG)
+        *found = json_kind_name(value);
+    json_destroy(json);
+    return kind;
+}
+
 /* Returns the member's text; .bytes NULL: it has none. */
 static struct text text_of(const struct json_value *object, const char *key)
 {
@@ -93,15 +120,16 @@ static void add_call(struct str *out, const struct json_value *call)
     const struct json_value *function = json_find(call, "function");
     const struct json_value *arguments = json_find(function, "arguments");
     struct text name = text_of(function, "name");
+    const char *found;
     str_add(out, "{\"type\":\"function\"");
     add_text(out, "id", text_of(call, "id"));
     str_add(out, ",\"function\":{\"name\":");
     json_quote(out, name.bytes, name.length);
     str_add(out, ",\"arguments\":");
-    if (arguments)
-        json_write(out, arguments);
-    else
+    if (chat_arguments_kind(arguments, &found) == CHAT_ARGUMENTS_NONE)
         str_add(out, "{}");
+    else
+        json_write(out, arguments);
     str_add(out, "}}");
 }
 
@@ -119,7 +147,10 @@ static void add_message(struct str *out, const struct json_value *message)
     str_add(out, "{\"role\":");
     json_quote(out, role.bytes, role.length);
     add_content(out, message, call_count != 0);
-    add_text(out, "reasoning_content", text_of(message, "reasoning_content"));
+    struct text reasoning = text_of(message, "reasoning_content");
+    if (!reasoning.bytes)
+        reasoning = text_of(message, "reasoning");
+    add_text(out, "reasoning_content", reasoning);
     add_text(out, "name", text_of(message, "name"));
     add_text(out, "tool_call_id", text_of(message, "tool_call_id"));
     for (size_t i = 0; i < call_count; i++) {

@@ -31,6 +31,7 @@ struct chat_template {
         char *text;       /* NULL: the model has none */
         size_t length;
     } specials[SPECIAL_TOKENS];
+    struct chat_forms forms;
 };
 
 #define CONFIG_DEPTH 32
@@ -68,12 +69,17 @@ static const struct template *find_template(const struct chat_template *chat, co
     return NULL;
 }
 
-const char *chat_template_source(const struct chat_template *chat)
+bool chat_template_mentions(const struct chat_template *chat, const char *text)
 {
+    bool found = false;
     for (size_t i = 0; i < chat->count; i++)
-        if (!strcmp(chat->templates[i].name, "tool_use"))
-            return chat->templates[i].source;
-    return chat->count ? chat->templates[0].source : "";
+        found |= strstr(chat->templates[i].source, text) != NULL;
+    return found;
+}
+
+const struct chat_forms *chat_template_forms(const struct chat_template *chat)
+{
+    return &chat->forms;
 }
 
 static enum status add_template(struct chat_template *chat, const char *name, const char *source,
@@ -154,6 +160,7 @@ enum status chat_template_open_file(const char *path, struct chat_template **cha
         chat_template_close(made);
         return status;
     }
+    chat_forms_find(made, &made->forms);
     *chat = made;
     return STATUS_OK;
 }
@@ -253,6 +260,7 @@ enum status chat_template_open(const char *folder, struct chat_template **chat, 
         chat_template_close(made);
         return status;
     }
+    chat_forms_find(made, &made->forms);
     *chat = made;
     return STATUS_OK;
 }
@@ -323,10 +331,12 @@ static enum status add_messages(struct rendering *rendering, struct error *err)
             role->is_input = false;
     }
     if (request->openai) {
-        struct content_forms takes = {.parts = template_loops_over(rendering->template, "content"),
-                                      .null =
-                                          template_asks_for_none(rendering->template, "content")};
-        TRY(openai_messages_adapt(rendering->arena, rendering->messages, takes, err));
+        struct content_forms takes = {
+            .parts = template_loops_over(rendering->template, "content"),
+            .null = template_asks_for_none(rendering->template, "content"),
+            .text_arguments = request->text_arguments || rendering->chat->forms.text_arguments};
+        TRY(openai_messages_adapt(rendering->arena, request->messages, rendering->messages, takes,
+                                  err));
     }
     add_variable(rendering, "messages", rendering->messages);
     return STATUS_OK;

@@ -14,6 +14,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/json/json.h"
+#include "common/language/chat/chat_forms.h"
 #include "common/language/template/template.h"
 #include "common/language/text/tokenizer.h"
 
@@ -34,9 +35,10 @@ enum status chat_template_open_file(const char *path, struct chat_template **cha
                                     struct error *err) WARN_UNUSED;
 void chat_template_close(struct chat_template *chat); /* NULL is fine */
 
-/* Returns the source of the template for requests with tools. Its text for a call shows the model's
- * form of calls. */
-const char *chat_template_source(const struct chat_template *chat);
+/* Returns whether the source of any of the templates has `text` in it. */
+bool chat_template_mentions(const struct chat_template *chat, const char *text);
+/* Returns how the template writes calls and reasoning, which lives as long as the template. */
+const struct chat_forms *chat_template_forms(const struct chat_template *chat);
 
 struct chat_request {
     const struct json_value *messages;  /* an array of objects with a "role" */
@@ -48,9 +50,11 @@ struct chat_request {
     bool continue_final_message; /* the prompt ends with the last message's text */
     /* Adapts messages of OpenAI's clients to templates. Arguments of tool calls that are strings of
      * JSON become objects. An assistant's content that is null or missing becomes "" (null in a
-     * call of tools, if the template tests for none). Content in parts, all of them text, becomes
+     * call of tools, if the template tests for none). Arguments are text where the template needs
+     * it (chat_forms). Content in parts, all of them text, becomes
      * one string if the template supports no parts. */
     bool openai;
+    bool text_arguments; /* with `openai`: arguments stay strings, or become strings */
     struct template_time now;
 };
 

@@ -1,6 +1,8 @@
 #include "common/language/chat/json_values.h"
 
 #include "common/base/arena.h"
+#include "common/base/json/json_write.h"
+#include "common/base/str.h"
 #include "common/language/template/value.h"
 
 #include <float.h>
@@ -126,17 +128,37 @@ static enum status parse_arguments(struct arena *arena, struct value *arguments,
     return status;
 }
 
-static enum status adapt_calls(struct arena *arena, struct value message, struct error *err)
+/* Arguments that are an object become its text, as the request has it. */
+static enum status write_arguments(struct arena *arena, const struct json_value *json,
+                                   struct value *arguments, struct error *err)
+{
+    struct str text;
+    str_init(&text, ARGUMENTS_LIMIT_BYTES);
+    json_write(&text, json);
+    const char *copy = text.truncated ? NULL : arena_copy(arena, text.data, text.length + 1);
+    if (copy)
+        *arguments = value_string(copy, text.length, true);
+    str_deinit(&text);
+    return copy ? STATUS_OK : full(err);
+}
+
+/* `json`: the message that `message` was made of. */
+static enum status adapt_calls(struct arena *arena, const struct json_value *json,
+                               struct value message, bool as_text, struct error *err)
 {
     const struct value *calls = member_of(message, "tool_calls");
     if (!calls || calls->kind != VALUE_LIST)
         return STATUS_OK;
     for (size_t i = 0; i < calls->sequence->count; i++) {
+        const struct json_value *call = json_at(json_find(json, "tool_calls"), i);
         const struct value *function = member_of(calls->sequence->items[i], "function");
         struct value *arguments = function ? member_of(*function, "arguments") : NULL;
-        if (!arguments || arguments->kind != VALUE_STRING)
-            continue;
-        enum status status = parse_arguments(arena, arguments, err);
+        enum status status = STATUS_OK;
+        if (!as_text && arguments && arguments->kind == VALUE_STRING)
+            status = parse_arguments(arena, arguments, err);
+        else if (as_text && arguments && arguments->kind == VALUE_DICT)
+            status = write_arguments(arena, json_find(json_find(call, "function"), "arguments"),
+                                     arguments, err);
         if (status != STATUS_OK)
             return error_prefix(err, status, "the arguments of a tool call");
     }
@@ -183,11 +205,13 @@ static enum status fill_content(struct arena *arena, struct value message, bool 
     return STATUS_OK;
 }
 
-enum status openai_messages_adapt(struct arena *arena, struct value messages,
-                                  struct content_forms takes, struct error *err)
+enum status openai_messages_adapt(struct arena *arena, const struct json_value *json,
+                                  struct value messages, struct content_forms takes,
+                                  struct error *err)
 {
     for (size_t i = 0; i < messages.sequence->count; i++) {
-        enum status status = adapt_calls(arena, messages.sequence->items[i], err);
+        enum status status = adapt_calls(arena, json_at(json, i), messages.sequence->items[i],
+                                         takes.text_arguments, err);
         if (status == STATUS_OK)
             status = fill_content(arena, messages.sequence->items[i], takes.null, err);
         if (status == STATUS_OK && !takes.parts)

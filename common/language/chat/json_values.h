@@ -19,18 +19,21 @@ struct json_values {
 enum status json_values_make(const struct json_values *values, const struct json_value *json,
                              struct value *out, struct error *err) WARN_UNUSED;
 
-/* The forms of content that a template supports besides a string. */
+/* The forms of content that a template supports besides a string, and of arguments. */
 struct content_forms {
-    bool parts; /* a list */
-    bool null;  /* none, in a message that calls tools */
+    bool parts;          /* a list */
+    bool null;           /* none, in a message that calls tools */
+    bool text_arguments; /* arguments of calls are strings of JSON, not objects */
 };
 
-/* Changes `messages`, a list in `arena`. Arguments of tool calls that are JSON objects in a string
- * become dicts. An assistant's content that is null or missing becomes "" (null if it calls tools
- * and takes.null). Content in parts, all of them text, becomes one string unless takes.parts. Other
+/* Changes `messages`, a list in `arena` that was made of `json`. Arguments of tool
+ * calls that are JSON objects in a string become dicts; with takes.text_arguments dicts become
+ * strings. An assistant's content that is null or missing becomes "" (null if it calls tools and
+ * takes.null). Content in parts, all of them text, becomes one string unless takes.parts. Other
  * forms stay. */
-enum status openai_messages_adapt(struct arena *arena, struct value messages,
-                                  struct content_forms takes, struct error *err) WARN_UNUSED;
+enum status openai_messages_adapt(struct arena *arena, const struct json_value *json,
+                                  struct value messages, struct content_forms takes,
+                                  struct error *err) WARN_UNUSED;
 
 /* Returns the member, for reading or changing. NULL: `object` isn't a dict, or has no such key. */
 struct value *member_of(struct value object, const char *key);

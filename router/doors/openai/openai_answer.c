@@ -221,8 +221,10 @@ static void add_usage(struct str *out, const struct openai_usage *usage)
     uint64_t total = (uint64_t)usage->prompt_tokens + usage->completion_tokens;
     str_addf(out,
              ",\"usage\":{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%" PRIu64
-             "}",
-             usage->prompt_tokens, usage->completion_tokens, total);
+             ",\"prompt_tokens_details\":{\"cached_tokens\":%u},\"completion_tokens_details\":{"
+             "\"reasoning_tokens\":%u}}",
+             usage->prompt_tokens, usage->completion_tokens, total, usage->cached_tokens,
+             usage->reasoning_tokens);
 }
 
 static void add_ids(struct str *out, const struct openai_token_ids *ids)
@@ -310,7 +312,8 @@ void openai_chunk(struct str *out, const struct openai_answer *answer, struct op
             str_add(out, first ? "\"content\":null," : "");
             add_call_delta(out, answer, choice, piece->event);
         } else {
-            str_add(out, "\"content\":");
+            str_add(out, first && piece->reasoning ? "\"content\":null," : "");
+            str_add(out, piece->reasoning ? "\"reasoning_content\":" : "\"content\":");
             json_quote(out, piece->text, piece->length);
         }
         str_add(out, "}");
@@ -368,6 +371,7 @@ void openai_whole_init(struct openai_whole *whole, uint32_t index, size_t limit_
 {
     *whole = (struct openai_whole){.choice = {.index = index}};
     str_init(&whole->text, limit_bytes);
+    str_init(&whole->reasoning, limit_bytes);
     str_init(&whole->calls, limit_bytes);
     str_init(&whole->logprobs, limit_bytes);
     str_init(&whole->ids, limit_bytes);
@@ -377,6 +381,7 @@ void openai_whole_init(struct openai_whole *whole, uint32_t index, size_t limit_
 void openai_whole_deinit(struct openai_whole *whole)
 {
     str_deinit(&whole->text);
+    str_deinit(&whole->reasoning);
     str_deinit(&whole->calls);
     str_deinit(&whole->logprobs);
     str_deinit(&whole->ids);
@@ -385,8 +390,8 @@ void openai_whole_deinit(struct openai_whole *whole)
 
 bool openai_whole_truncated(const struct openai_whole *whole)
 {
-    return whole->text.truncated || whole->calls.truncated || whole->logprobs.truncated ||
-           whole->ids.truncated || whole->prompt_ids.truncated;
+    return whole->text.truncated || whole->reasoning.truncated || whole->calls.truncated ||
+           whole->logprobs.truncated || whole->ids.truncated || whole->prompt_ids.truncated;
 }
 
 /* `calls` ends inside the string of the last call's arguments: [{...,"arguments":"... More
@@ -447,13 +452,20 @@ static void add_member(struct str *out, const char *name, const struct str *valu
     str_append(out, value->data, value->length);
 }
 
-static void add_message(struct str *out, const struct openai_whole *whole)
+static void add_message(struct str *out, const struct openai_answer *answer,
+                        const struct openai_whole *whole)
 {
+    const struct str *reasoning = &whole->reasoning;
     str_add(out, "\"message\":{\"role\":\"assistant\",\"content\":");
-    if (whole->choice.calls && !whole->text.length)
+    if ((whole->choice.calls || reasoning->length) && !whole->text.length)
         str_add(out, "null");
     else
         json_quote(out, whole->text.data, whole->text.length);
+    str_add(out, answer->reasoning ? ",\"reasoning_content\":" : "");
+    if (answer->reasoning && reasoning->length)
+        json_quote(out, reasoning->data, reasoning->length);
+    else if (answer->reasoning)
+        str_add(out, "null");
     str_add(out, ",\"refusal\":null");
     if (whole->choice.calls) {
         str_add(out, ",\"tool_calls\":");
@@ -471,7 +483,7 @@ static void add_choice(struct str *out, const struct openai_answer *answer,
         str_add(out, "\"text\":");
         json_quote(out, whole->text.data, whole->text.length);
     } else {
-        add_message(out, whole);
+        add_message(out, answer, whole);
     }
     str_add(out, ",\"logprobs\":");
     str_add(out, whole->logprobs.length ? whole->logprobs.data : "null");

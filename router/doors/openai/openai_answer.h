@@ -2,7 +2,8 @@
  * models. PURE: the caller passes ids and times.
  *
  * A stream consists of frames "data: {...}\n\n", with LF only. The role comes with the first text,
- * so the first chunk is the first token. The chunk of usage, which has no choices, comes only if
+ * so the first chunk is the first token. Reasoning has chunks of its own, with reasoning_content in
+ * the place of content. The chunk of usage, which has no choices, comes only if
  * asked for. "data: [DONE]" is last. Every chunk names its object, id and model. If usage was asked
  * for, the other chunks have "usage": null, or the usage so far with continuous_usage_stats.
  *
@@ -32,10 +33,13 @@ struct openai_answer {
     bool include_usage, continuous_usage, logprobs, token_ids;
     enum tool_format tools; /* ids of Mistral's calls have 9 characters */
     bool tool_named;        /* tool_choice named the function: finish_reason is then "stop" */
+    bool reasoning;         /* the answer's reasoning is apart: messages have reasoning_content */
 };
 
 struct openai_usage {
     uint32_t prompt_tokens, completion_tokens;
+    uint32_t cached_tokens;    /* prompt tokens that were not computed again */
+    uint32_t reasoning_tokens; /* part of completion_tokens, with the tags' tokens */
 };
 
 struct openai_token_ids {
@@ -67,6 +71,7 @@ struct openai_choice {
 struct openai_piece {
     const char *text; /* [length], may be "" */
     size_t length;
+    bool reasoning;                    /* the text is reasoning */
     const struct openai_token *tokens; /* [token_count], for logprobs */
     size_t token_count;
     struct openai_token_ids ids, prompt; /* if they are shown; `prompt` only in the first piece */
@@ -90,7 +95,7 @@ void openai_chunk_error(struct str *out, enum reason reason, const char *sentenc
 /* One choice of it. */
 struct openai_whole {
     struct openai_choice choice;
-    struct str text;
+    struct str text, reasoning;
     struct str calls;           /* their JSON, by openai_whole_event */
     struct str logprobs;        /* JSON, by openai_whole_tokens; empty: none */
     struct str ids, prompt_ids; /* JSON, by openai_whole_ids; empty: none */

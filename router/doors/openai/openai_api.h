@@ -21,6 +21,7 @@ struct openai_api {
     struct status_board *board;
     struct access_log *access_log; /* NULL: none */
     uint64_t default_deadline_us;  /* without x-request-timeout-ms; 0: none */
+    bool reasoning;                /* answers of chats have reasoning_content */
     uint64_t keepalive_us;   /* a stream that is silent for this long gets a comment; 0: never */
     size_t max_body_bytes;   /* per request */
     size_t max_answer_bytes; /* per JSON object */

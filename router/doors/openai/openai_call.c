@@ -62,6 +62,12 @@ static bool take_memory(struct openai_call *call, const struct openai_request *r
     return false;
 }
 
+/* The model's template knows reasoning. */
+static bool model_reasons(const struct served_model *model)
+{
+    return model->chat && *chat_template_forms(model->chat)->reasoning_begin;
+}
+
 struct openai_call *openai_call_create(struct openai_api *api, struct http_exchange *exchange,
                                        const struct openai_request *request, size_t model,
                                        const char *name)
@@ -84,17 +90,19 @@ struct openai_call *openai_call_create(struct openai_api *api, struct http_excha
     call->one_tool_call = request->one_call;
     call->constraint_param = request->constraint_param;
     call->has_bias = request->sampling.n_logit_bias > 0;
-    call->answer = (struct openai_answer){.kind = request->kind,
-                                          .request_id = call->name,
-                                          .model = served->name,
-                                          .created_s = (uint64_t)time(NULL),
-                                          .include_usage = request->include_usage,
-                                          .continuous_usage = request->continuous_usage,
-                                          .logprobs = request->logprobs,
-                                          .token_ids = request->return_token_ids,
-                                          .tool_named = request->tool_choice == OPENAI_TOOLS_NAMED,
-                                          .tools = call->has_parser ? openai_tool_format(served)
-                                                                    : TOOL_FORMAT_NONE};
+    call->answer =
+        (struct openai_answer){.kind = request->kind,
+                               .request_id = call->name,
+                               .model = served->name,
+                               .created_s = (uint64_t)time(NULL),
+                               .include_usage = request->include_usage,
+                               .continuous_usage = request->continuous_usage,
+                               .logprobs = request->logprobs,
+                               .token_ids = request->return_token_ids,
+                               .tool_named = request->tool_choice == OPENAI_TOOLS_NAMED,
+                               .reasoning = request->separate_reasoning &&
+                                            request->include_reasoning && model_reasons(served),
+                               .tools = call->has_parser ? served->tools : TOOL_FORMAT_NONE};
     str_init(&call->frames, api->max_answer_bytes);
     str_init(&call->body, api->max_answer_bytes);
     call->choices_each = request->choices;
@@ -251,6 +259,8 @@ static enum status on_choice(struct request *request, bool last)
         return STATUS_OK;
     call->usage.prompt_tokens += dispatched->prompt_count;
     call->usage.completion_tokens += dispatched->completion_tokens;
+    call->usage.cached_tokens += dispatched->cached_tokens;
+    call->usage.reasoning_tokens += dispatched->reasoning_tokens;
     if (dispatched->first->group.open_count > 1 || atomic_load(&call->client_left))
         return STATUS_OK;
     return make_end(call);

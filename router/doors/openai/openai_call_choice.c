@@ -6,7 +6,8 @@
 
 /* News of a choice in one turn. */
 struct news {
-    struct text text;
+    struct text text, reasoning;
+    bool reasons; /* the answer is still in its reasoning */
     const struct openai_token *tokens;
     size_t token_count;
     struct openai_token_ids ids;
@@ -44,17 +45,29 @@ static void give_text(struct openai_call_choice *choice, struct text text)
 }
 
 /* Adds text and its tokens in one chunk. Tokens have a chunk of their own where text is held
- * back for tool calls. */
+ * back for tool calls. Reasoning goes before text, in a chunk of its own. */
 static void give_chunk(struct openai_call_choice *choice, const struct news *news)
 {
-    size_t length = choice->call->has_parser ? 0 : news->text.length;
-    bool ids = choice->call->answer.token_ids && (news->ids.count || !choice->whole.choice.begun);
-    if (choice->call->has_parser)
+    static const struct text none = {"", 0};
+    const struct openai_call *call = choice->call;
+    bool ids = call->answer.token_ids && (news->ids.count || !choice->whole.choice.begun);
+    struct text text = call->has_parser ? none : news->text;
+    struct text reasoning = call->answer.reasoning ? news->reasoning : none;
+    if (reasoning.length && news->text.length) {
+        add_chunk(choice, (struct openai_piece){.text = reasoning.bytes,
+                                                .length = reasoning.length,
+                                                .reasoning = true});
+        reasoning = none;
+    }
+    if (call->has_parser)
         give_text(choice, news->text);
-    if (!length && !news->token_count && !ids)
+    if (!text.length && !reasoning.length && !news->token_count && !ids)
         return;
-    add_chunk(choice, (struct openai_piece){.text = length ? news->text.bytes : "",
-                                            .length = length,
+    bool reasons = reasoning.length || (call->answer.reasoning && news->reasons && !text.length);
+    text = reasons ? reasoning : text;
+    add_chunk(choice, (struct openai_piece){.text = text.bytes,
+                                            .length = text.length,
+                                            .reasoning = reasons,
                                             .tokens = news->tokens,
                                             .token_count = news->token_count,
                                             .ids = news->ids});
@@ -64,7 +77,10 @@ static void note_usage(struct openai_call_choice *choice, const struct request *
 {
     const struct call *call = request->call;
     choice->prompt = (struct openai_token_ids){call->prompt, call->prompt_count};
-    choice->usage = (struct openai_usage){call->prompt_count, request->emitted_count};
+    choice->usage = (struct openai_usage){.prompt_tokens = call->prompt_count,
+                                          .completion_tokens = request->emitted_count,
+                                          .cached_tokens = call->cached_tokens,
+                                          .reasoning_tokens = request->out.reasoning_tokens};
 }
 
 /* --- streams --- */
@@ -115,7 +131,12 @@ static void give_taken(struct openai_call_choice *choice, const struct request *
     size_t count = choice->call->answer.logprobs ? shown_tokens(taken, finish) : 0;
     struct openai_token *tokens =
         token_texts_make(request->out.tokenizer, taken->ids, taken->logprobs, count);
-    struct news news = {taken->text, tokens, tokens ? count : 0, {taken->ids, taken->id_count}};
+    struct news news = {.text = taken->text,
+                        .reasoning = taken->reasoning,
+                        .reasons = request->out.splitter.state == REASONING_INSIDE,
+                        .tokens = tokens,
+                        .token_count = tokens ? count : 0,
+                        .ids = {taken->ids, taken->id_count}};
     give_echo(choice, request);
     give_chunk(choice, &news);
     free(tokens);
@@ -167,6 +188,8 @@ static enum status end_whole(struct openai_call_choice *choice, const struct req
     const struct prompt_echo *echo = &request->call->prompt_echo;
     if (echo->echo)
         give_text(choice, (struct text){echo->text.data, echo->text.length});
+    if (choice->call->answer.reasoning)
+        str_append(&choice->whole.reasoning, taken->reasoning.bytes, taken->reasoning.length);
     give_text(choice, taken->text);
     if (choice->call->has_parser)
         tool_parser_end(&choice->parser, openai_finish_cut(request->finish));

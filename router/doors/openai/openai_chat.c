@@ -15,7 +15,7 @@
 #define RECORD_BYTES (64u << 20) /* the template's input; a body's limit is lower */
 #define NO_FORMAT                                                                                  \
     "tools: how model \"%s\" writes calls is not known: its chat template has none of the "        \
-    "formats of Hermes and Qwen (<tool_call>), Mistral ([TOOL_CALLS]) and Llama 3"
+    "formats of Hermes and Qwen (<tool_call>), Mistral ([TOOL_CALLS]), Llama 3 and DeepSeek-R1"
 
 static bool is_one_of(const char *word, const char *const *words)
 {
@@ -85,7 +85,10 @@ static void check_tool_call(const struct openai_fields *fields, size_t index,
     struct openai_fields members = {function, prefix, fields->refusal};
     if (!openai_field_text(&members, "name", &text))
         openai_field_refuse(&members, "name", REASON_MALFORMED, "is missing");
-    if (json_kind(json_find(function, "arguments")) != JSON_OBJECT)
+    if (chat_arguments_kind(json_find(function, "arguments"), &text) == CHAT_ARGUMENTS_WRONG)
+        openai_field_refuse(&members, "arguments", REASON_MALFORMED,
+                            "must be an object or the text of one, found %s", text);
+    else if (json_kind(json_find(function, "arguments")) == JSON_STRING)
         openai_field_text(&members, "arguments", &text);
 }
 
@@ -94,6 +97,7 @@ static void check_message(const struct openai_fields *fields, size_t index,
 {
     char prefix[PREFIX_BYTES];
     const char *role, *text;
+    struct text reasoning;
     const struct json_value *calls = NULL;
     snprintf(prefix, sizeof prefix, "messages[%zu].", index);
     struct openai_fields inside = {message, prefix, fields->refusal};
@@ -108,6 +112,8 @@ static void check_message(const struct openai_fields *fields, size_t index,
     *other_roles |= !is_common_role(role);
     openai_field_text(&inside, "name", &text);
     openai_field_text(&inside, "tool_call_id", &text);
+    openai_field_content(&inside, "reasoning_content", &reasoning);
+    openai_field_content(&inside, "reasoning", &reasoning);
     if (openai_field_array(&inside, "tool_calls", &calls)) {
         for (size_t i = 0; i < json_count(calls); i++)
             check_tool_call(&inside, i, json_at(calls, i));
@@ -234,6 +240,9 @@ void openai_read_chat(const struct openai_fields *fields, struct openai_request 
     read_tool_choice(fields, request);
     openai_field_bool(fields, "parallel_tool_calls", &parallel);
     request->one_call = !parallel;
+    request->separate_reasoning = request->include_reasoning = true;
+    openai_field_bool(fields, "separate_reasoning", &request->separate_reasoning);
+    openai_field_bool(fields, "include_reasoning", &request->include_reasoning);
     openai_field_array(fields, "documents", &request->documents);
     openai_field_object(fields, "chat_template_kwargs", &request->template_arguments);
     bool given =
@@ -258,11 +267,6 @@ struct chat_request openai_chat_request(const struct openai_request *request)
     };
 }
 
-enum tool_format openai_tool_format(const struct served_model *model)
-{
-    return model->chat ? tool_format_of(chat_template_source(model->chat)) : TOOL_FORMAT_NONE;
-}
-
 bool openai_constrain_tools(const struct served_model *model, struct openai_request *request,
                             struct openai_refusal *refusal)
 {
@@ -270,11 +274,10 @@ bool openai_constrain_tools(const struct served_model *model, struct openai_requ
         return true;
     if (!model->chat)
         return true; /* openai_render refuses this request */
-    enum tool_format format = openai_tool_format(model);
-    if (format == TOOL_FORMAT_NONE)
+    if (model->tools == TOOL_FORMAT_NONE)
         return openai_refuse(refusal, REASON_UNSUPPORTED_PARAMETER, "tools", NO_FORMAT,
                              model->name);
-    const struct tool_shape *shape = tool_shape_of(format, chat_template_source(model->chat));
+    const struct tool_shape *shape = tool_shape_of(model->tools, chat_template_forms(model->chat));
     if (!shape)
         return openai_refuse(refusal, REASON_UNSUPPORTED_PARAMETER, "tool_choice",
                              "tool_choice: model \"%s\" writes ids into its calls, which no "
@@ -306,7 +309,7 @@ static enum reason encode(const struct served_model *model, const struct chat_pr
 }
 
 static enum reason render(const struct served_model *model, const struct json_value *record,
-                          struct token_ids *ids, struct error *err)
+                          struct openai_rendered *rendered, struct error *err)
 {
     struct chat_request request = {.openai = true, .now = chat_time_now()};
     struct chat_prompt prompt;
@@ -316,7 +319,9 @@ static enum reason render(const struct served_model *model, const struct json_va
     status = chat_template_render(model->chat, &request, &prompt, NULL, err);
     if (status != STATUS_OK)
         return REASON_CHAT_REFUSED;
-    enum reason reason = encode(model, &prompt, ids, err);
+    enum reason reason = encode(model, &prompt, rendered->ids, err);
+    rendered->reasoning = chat_prompt_reasoning(chat_template_forms(model->chat), &prompt,
+                                                request.continue_final_message);
     chat_prompt_deinit(&prompt);
     return reason;
 }
@@ -424,7 +429,7 @@ done:
 }
 
 enum reason openai_render(const struct served_model *model, const struct openai_request *request,
-                          struct token_ids *ids, struct error *err)
+                          struct openai_rendered *rendered, struct error *err)
 {
     if (!model->tokenizer) {
         error_set(err, STATUS_UNSUPPORTED,
@@ -439,7 +444,7 @@ enum reason openai_render(const struct served_model *model, const struct openai_
                   model->name);
         return REASON_NO_CHAT_TEMPLATE;
     }
-    if (request->tools && openai_tool_format(model) == TOOL_FORMAT_NONE) {
+    if (request->tools && model->tools == TOOL_FORMAT_NONE) {
         error_set(err, STATUS_UNSUPPORTED, NO_FORMAT, model->name);
         return REASON_UNSUPPORTED_PARAMETER;
     }
@@ -452,8 +457,27 @@ enum reason openai_render(const struct served_model *model, const struct openai_
     struct chat_request chat = openai_chat_request(request);
     chat_record_write(&chat, &text);
     enum status status = parse_written(&text, &json, err);
-    reason = status == STATUS_OK ? render(model, json_root(json), ids, err) : REASON_MALFORMED;
+    reason = status == STATUS_OK ? render(model, json_root(json), rendered, err) : REASON_MALFORMED;
     json_destroy(json);
     str_deinit(&text);
     return reason;
+}
+
+void openai_begin_reasoning(const struct served_model *model, enum chat_reasoning reasoning,
+                            struct openai_request *request)
+{
+    const struct chat_forms *forms = chat_template_forms(model->chat);
+    struct reasoning_tags *tags = &request->reasoning;
+    if (!request->separate_reasoning || reasoning == CHAT_REASONING_NONE)
+        return;
+    str_copy(tags->begin, sizeof tags->begin, forms->reasoning_begin);
+    str_copy(tags->end, sizeof tags->end, forms->reasoning_end);
+    tags->inside = reasoning == CHAT_REASONING_INSIDE;
+    if (!request->message.constraint)
+        return;
+    baton__v1__reasoning__init(&request->behind);
+    request->behind.begin = tags->begin;
+    request->behind.end = tags->end;
+    request->behind.inside = tags->inside;
+    request->message.constraint->behind = &request->behind;
 }

@@ -9,6 +9,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/json/json.h"
+#include "common/language/text/reasoning_splitter.h"
 #include "router/doors/openai/openai_error.h"
 #include "router/request_parse.h"
 
@@ -62,7 +63,11 @@ struct openai_request {
     bool add_generation_prompt, continue_final_message;
     enum openai_tool_choice tool_choice;
     const char *tool_name;
-    bool one_call; /* parallel_tool_calls: false */
+    bool one_call;                   /* parallel_tool_calls: false */
+    bool separate_reasoning;         /* SGLang's; false: content has the reasoning, with its tags */
+    bool include_reasoning;          /* vLLM's; false: reasoning is left out of the answer */
+    struct reasoning_tags reasoning; /* by openai_begin_reasoning; empty: none is separated */
+    Baton__V1__Reasoning behind;     /* part of the constraint */
 
     Baton__V1__Constraint constraint; /* part of `message`, if it has one */
     Baton__V1__Choices choices_of_text;

@@ -91,6 +91,7 @@ static enum reason make_request(struct submission *s, struct request_params *par
                                  .prompt = ids,
                                  .prompt_count = count,
                                  .constraint = s->constraint,
+                                 .reasoning = &s->request.reasoning,
                                  .model_name = model->name,
                                  .peer = peer,
                                  .traceparent = http_exchange_header(s->exchange, "traceparent"),
@@ -132,19 +133,6 @@ static enum reason make_prompt(struct submission *s, const struct openai_prompt 
     return reason;
 }
 
-static enum reason make_chat(struct submission *s)
-{
-    struct token_ids ids;
-    const struct served_model *model = model_of(s);
-    token_ids_init(&ids, (size_t)model->limits.context + 1);
-    enum reason reason = openai_render(model, &s->request, &ids, &s->refusal.err);
-    struct openai_prompt prompt = {.ids = ids.data, .id_count = ids.count};
-    if (!reason)
-        reason = make_prompt(s, &prompt);
-    token_ids_deinit(&ids);
-    return reason;
-}
-
 static enum reason find_model(struct submission *s)
 {
     size_t index;
@@ -181,11 +169,30 @@ static enum reason read_constraint(struct submission *s)
     return reason;
 }
 
+static enum reason make_chat(struct submission *s)
+{
+    struct token_ids ids;
+    struct openai_rendered rendered = {.ids = &ids};
+    const struct served_model *model = model_of(s);
+    token_ids_init(&ids, (size_t)model->limits.context + 1);
+    enum reason reason = openai_render(model, &s->request, &rendered, &s->refusal.err);
+    if (!reason) { /* the prompt decides where the constraint starts */
+        openai_begin_reasoning(model, rendered.reasoning, &s->request);
+        reason = read_constraint(s);
+    }
+    struct openai_prompt prompt = {.ids = ids.data, .id_count = ids.count};
+    if (!reason)
+        reason = make_prompt(s, &prompt);
+    token_ids_deinit(&ids);
+    return reason;
+}
+
 static enum reason make_requests(struct submission *s)
 {
     enum reason reason = find_model(s);
     if (reason)
         return reason;
+    s->request.separate_reasoning &= s->api->reasoning;
     s->call = openai_call_create(s->api, s->exchange, &s->request, s->model, s->name);
     if (!s->call) {
         error_set(&s->refusal.err, STATUS_LIMIT, "out of memory");
@@ -197,11 +204,7 @@ static enum reason make_requests(struct submission *s)
         reason = s->refusal.reason;
     s->call->constraint_param = s->request.constraint_param; /* a tool_choice has made one */
     if (!reason)
-        reason = read_constraint(s);
-    if (reason)
-        return reason;
-    if (s->request.kind == OPENAI_CHAT)
-        reason = make_chat(s);
+        reason = s->request.kind == OPENAI_CHAT ? make_chat(s) : read_constraint(s);
     for (size_t i = 0; s->request.kind != OPENAI_CHAT && i < s->request.prompt_count && !reason;
          i++)
         reason = make_prompt(s, &s->request.prompts[i]);

@@ -164,12 +164,13 @@ static void answer_tokenize(struct asking *asking, const struct openai_tokenize 
     struct error err = {""};
     struct token_ids ids;
     struct str body;
+    struct openai_rendered rendered = {.ids = &ids};
     struct openai_token_strings strings = {text_of_token, model->tokenizer};
     token_ids_init(&ids, tokenize_most_tokens(model));
     str_init(&body, asking->api->max_answer_bytes);
     enum reason reason = asked->prompt.bytes ? tokenize_text(model, asked->prompt,
                                                              asked->add_special_tokens, &ids, &err)
-                                             : openai_render(model, &asked->chat, &ids, &err);
+                                             : openai_render(model, &asked->chat, &rendered, &err);
     if (!reason) {
         uint32_t context = status_board_context(asking->api->board, asking->api->models,
                                                 (size_t)(model - asking->api->models->items));

@@ -4,28 +4,28 @@
 
 #include <string.h>
 
-#define BLANKS_HELD 256 /* bytes of white space held before a call */
-#define ID_HELD     256 /* bytes from [CALL_ID] to the end of [ARGS] */
+#define BLANKS_HELD 256  /* bytes of white space held before a call */
+#define ID_HELD     256  /* bytes from [CALL_ID] to the end of [ARGS] */
+#define HEAD_HELD   512  /* bytes before the arguments of a DeepSeek call */
+#define NAME_HELD   4096 /* bytes before the arguments, with white space before them */
 
-static const char *const markers[] = {[TOOL_FORMAT_HERMES] = "<tool_call>",
-                                      [TOOL_FORMAT_LLAMA3] = "<|python_tag|>",
-                                      [TOOL_FORMAT_MISTRAL] = "[TOOL_CALLS]"};
+/* A call begins with any of them. */
+#define MARKERS 2
+static const char *const markers[][MARKERS] = {
+    [TOOL_FORMAT_NONE] = {NULL},
+    [TOOL_FORMAT_HERMES] = {"<tool_call>"},
+    [TOOL_FORMAT_LLAMA3] = {"<|python_tag|>"},
+    [TOOL_FORMAT_MISTRAL] = {"[TOOL_CALLS]"},
+    [TOOL_FORMAT_DEEPSEEK] = {DEEPSEEK_CALL_BEGIN, DEEPSEEK_CALLS_BEGIN},
+};
 static const char hermes_end[] = "</tool_call>";
+const char *const tool_format_names[] = {[TOOL_FORMAT_NONE] = "none",
+                                         [TOOL_FORMAT_HERMES] = "hermes",
+                                         [TOOL_FORMAT_LLAMA3] = "llama3",
+                                         [TOOL_FORMAT_MISTRAL] = "mistral",
+                                         [TOOL_FORMAT_DEEPSEEK] = "deepseek"};
 static const char mistral_arguments[] = "[ARGS]";
 static const char mistral_id[] = "[CALL_ID]";
-
-enum tool_format tool_format_of(const char *template_source)
-{
-    if (strstr(template_source, "<function=")) /* Qwen3-Coder's calls, which aren't JSON */
-        return TOOL_FORMAT_NONE;
-    if (strstr(template_source, "<tool_call>"))
-        return TOOL_FORMAT_HERMES;
-    if (strstr(template_source, "[TOOL_CALLS]"))
-        return TOOL_FORMAT_MISTRAL;
-    if (strstr(template_source, "<|start_header_id|>") && strstr(template_source, "\"parameters\""))
-        return TOOL_FORMAT_LLAMA3;
-    return TOOL_FORMAT_NONE;
-}
 
 void tool_parser_init(struct tool_parser *parser, const struct tool_parser_config *config)
 {
@@ -60,6 +60,21 @@ static enum match marker_match(const char *text, size_t length, const char *mark
     if (memcmp(text, marker, length < size ? length : size) != 0)
         return MATCH_NO;
     return length < size ? MATCH_MAYBE : MATCH_YES;
+}
+
+/* Whether the text begins with a marker of the format; YES: *marker is set to it. */
+static enum match begins(enum tool_format format, const char *text, size_t length,
+                         const char **marker)
+{
+    enum match found = MATCH_NO;
+    for (size_t i = 0; i < MARKERS && found != MATCH_YES && markers[format][i]; i++) {
+        enum match match = marker_match(text, length, markers[format][i]);
+        if (match == MATCH_YES)
+            *marker = markers[format][i];
+        if (match != MATCH_NO)
+            found = match;
+    }
+    return found;
 }
 
 /* Bytes before the marker, or before a part of it at the end. */
@@ -242,12 +257,17 @@ static void tell(struct tool_parser *parser, enum tool_event_kind kind, const ch
 
 /* ------------------------------------------------------------------------------------- one call */
 
-static void open_call(struct tool_parser *parser, const char *marker, size_t length)
+/* Opens a call with its first `length` bytes, which end with the marker. */
+static void open_call(struct tool_parser *parser, const char *text, size_t length,
+                      const char *marker)
 {
     str_clear(&parser->held);
     str_clear(&parser->arguments);
-    str_append(&parser->held, marker, length);
+    str_append(&parser->held, text, length);
+    parser->object = (struct tool_object){.state = TOOL_OBJECT_OPEN};
+    parser->value = (struct tool_value){0};
     parser->told = parser->bracketed = false;
+    parser->in_call = !strcmp(marker, DEEPSEEK_CALL_BEGIN);
     parser->state = TOOL_STATE_OPENED;
 }
 
@@ -301,28 +321,61 @@ static void end_call(struct tool_parser *parser, bool whole, bool had_arguments)
     parser->state = TOOL_STATE_AFTER;
 }
 
-/* Each step returns the bytes that it took. 0 without a change of the state: it waits for more. */
+/* Arguments that aren't an object: null counts as none, and a string as the value that it spells.
+ * False: no function takes them, so this is no call. */
+static bool settle_arguments(struct tool_parser *parser)
+{
+    struct str *arguments = &parser->arguments;
+    struct json_limits limits = {.max_bytes = TOOL_MAX_HELD_BYTES, .max_depth = 1000};
+    struct json *json = NULL, *inner = NULL;
+    const char *text = "";
+    size_t length = 0;
+    if (!arguments->length || *arguments->data == '{')
+        return true;
+    if (json_parse(arguments->data, arguments->length, limits, &json, NULL) != STATUS_OK)
+        return false;
+    enum json_kind kind = json_kind(json_root(json));
+    if (json_as_string(json_root(json), &text, &length, NULL) == STATUS_OK &&
+        json_parse(text, length, limits, &inner, NULL) == STATUS_OK)
+        kind = json_kind(json_root(inner));
+    str_clear(arguments);
+    if (kind == JSON_NULL)
+        str_add(arguments, "{}");
+    else if (kind == JSON_OBJECT)
+        str_append(arguments, text, length);
+    json_destroy(inner);
+    json_destroy(json);
+    return arguments->length > 0;
+}
+
+/* Each step returns the bytes that it took. 0 without a change of the state: it waits for more.
+ *
+ * The call is told once its name and the start of its arguments are known. An object that is over
+ * or broken before that may be text. One that breaks later ends the call, and takes no more. */
 static size_t step_scan(struct tool_parser *parser, const char *text, size_t length)
 {
     struct tool_object *object = &parser->object;
     for (size_t at = 0; at < length; at++) {
-        if (!parser->told && parser->held.length + 1 >= TOOL_MAX_HELD_BYTES) {
+        bool told = parser->told;
+        if (!told && parser->held.length + 1 >= TOOL_MAX_HELD_BYTES) {
             give_up(parser);
             return at;
         }
-        if (!parser->told)
+        if (!told)
             str_append(&parser->held, &text[at], 1);
         if (object_take(object, text[at]))
             str_append(&parser->arguments, &text[at], 1);
         bool over = object->state == TOOL_OBJECT_DONE || object->state == TOOL_OBJECT_BROKEN;
-        bool refused = !parser->told && object->has_name && !tell_call(parser, object->name);
-        if (refused || (over && !parser->told)) {
+        bool whole = !told && object->state == TOOL_OBJECT_DONE && settle_arguments(parser);
+        bool known = whole || (parser->arguments.length && *parser->arguments.data == '{');
+        bool call = told || (object->has_name && known && tell_call(parser, object->name));
+        if (!call && (over || (object->has_name && known))) {
             give_up(parser);
             return at + 1;
         }
         if (over) {
             end_call(parser, true, arguments_begun(object));
-            return at + 1;
+            return at + (object->state == TOOL_OBJECT_DONE);
         }
     }
     tell_arguments(parser);
@@ -364,19 +417,53 @@ static size_t step_name(struct tool_parser *parser, const char *text, size_t len
             return 0;
         skipped = end > seen ? 0 : end;
     }
-    bool is_call = skipped || *text == '{';
     str_append(&parser->held, text, skipped);
-    if (!is_call || !tell_call(parser, object->name)) {
+    if (skipped || *text == '{')
+        parser->state = TOOL_STATE_VALUE;
+    else
         give_up(parser);
-        return skipped;
-    }
-    parser->value = (struct tool_value){0};
-    parser->state = TOOL_STATE_VALUE;
     return skipped;
 }
 
+/* ------------------------------------------------- DeepSeek's function<sep>name, ```json, {...} */
+
+/* `held` is the marker and the head so far: all before the arguments. */
+static size_t step_head(struct tool_parser *parser, const char *text, size_t length)
+{
+    struct tool_object *object = &parser->object;
+    size_t count = 0;
+    while (count < length && text[count] != '{' && parser->held.length + count <= HEAD_HELD)
+        count++;
+    str_append(&parser->held, text, count);
+    if (count == length && parser->held.length <= HEAD_HELD)
+        return count;
+    const char *separator = strstr(parser->held.data, DEEPSEEK_SEPARATOR);
+    const char *name = separator ? separator + strlen(DEEPSEEK_SEPARATOR) : "";
+    size_t size = strcspn(name, " \t\r\n`");
+    bool is_head = parser->held.length <= HEAD_HELD && size && size < TOOL_MAX_NAME &&
+                   !name[size + strspn(name + size, " \t\r\n`json")];
+    if (is_head) {
+        memcpy(object->name, name, size);
+        object->name[size] = 0;
+        parser->state = TOOL_STATE_VALUE;
+    } else {
+        give_up(parser);
+    }
+    return count;
+}
+
+/* The arguments behind a name. They begin with {; otherwise this is no call. */
 static size_t step_value(struct tool_parser *parser, const char *text, size_t length)
 {
+    if (!parser->told) {
+        size_t blank = is_blank(*text);
+        str_append(&parser->held, text, blank);
+        bool wait = blank && parser->held.length < NAME_HELD;
+        if (!wait && (*text != '{' || !tell_call(parser, parser->object.name)))
+            give_up(parser);
+        if (!parser->told)
+            return blank;
+    }
     for (size_t at = 0; at < length; at++) {
         enum step step = value_take(&parser->value, text[at]);
         if (step == STEP_INSIDE || step == STEP_LAST)
@@ -394,14 +481,17 @@ static size_t step_value(struct tool_parser *parser, const char *text, size_t le
 
 static size_t step_text(struct tool_parser *parser, const char *text, size_t length)
 {
-    const char *marker = markers[parser->config.format];
+    enum tool_format format = parser->config.format;
     size_t count = length;
+    const char *marker = NULL;
     /* Llama 3's calls come only at the start, or after one another. */
-    if (marker && parser->config.format != TOOL_FORMAT_LLAMA3 &&
-        parser->call_count < TOOL_MAX_CALLS) {
-        count = before_marker(text, length, marker);
-        if (!count && marker_match(text, length, marker) == MATCH_YES) {
-            open_call(parser, text, strlen(marker));
+    if (format != TOOL_FORMAT_LLAMA3 && parser->call_count < TOOL_MAX_CALLS) {
+        enum match found = MATCH_NO;
+        for (count = 0; count < length; count++)
+            if ((found = begins(format, text + count, length - count, &marker)) != MATCH_NO)
+                break;
+        if (!count && found == MATCH_YES) {
+            open_call(parser, text, strlen(marker), marker);
             return strlen(marker);
         }
     }
@@ -411,7 +501,8 @@ static size_t step_text(struct tool_parser *parser, const char *text, size_t len
 
 static size_t step_between(struct tool_parser *parser, const char *text, size_t length)
 {
-    const char *marker = markers[parser->config.format];
+    enum tool_format format = parser->config.format;
+    const char *marker = NULL;
     size_t count = leading_blanks(text, length);
     if (count >= BLANKS_HELD) {
         parser->state = TOOL_STATE_TEXT;
@@ -419,15 +510,20 @@ static size_t step_between(struct tool_parser *parser, const char *text, size_t 
     }
     if (count == length)
         return 0;
-    enum match found = marker_match(text + count, length - count, marker);
-    if (found == MATCH_MAYBE)
-        return 0;
+    enum match found = begins(format, text + count, length - count, &marker);
     if (found == MATCH_YES && parser->call_count < TOOL_MAX_CALLS) {
-        open_call(parser, text, count + strlen(marker));
+        open_call(parser, text, count + strlen(marker), marker);
         return count + strlen(marker);
     }
-    if (parser->config.format == TOOL_FORMAT_LLAMA3 && text[count] == '{' && !parser->call_count) {
-        open_call(parser, text, count);
+    enum match end = MATCH_NO; /* the marker behind all calls */
+    if (format == TOOL_FORMAT_DEEPSEEK && parser->call_count)
+        end = marker_match(text + count, length - count, DEEPSEEK_CALLS_END);
+    if (end == MATCH_YES)
+        return count + strlen(DEEPSEEK_CALLS_END);
+    if (found == MATCH_MAYBE || end == MATCH_MAYBE)
+        return 0;
+    if (format == TOOL_FORMAT_LLAMA3 && text[count] == '{' && !parser->call_count) {
+        open_call(parser, text, count, "");
         return count;
     }
     parser->state = TOOL_STATE_TEXT;
@@ -436,17 +532,30 @@ static size_t step_between(struct tool_parser *parser, const char *text, size_t 
 
 static size_t step_opened(struct tool_parser *parser, const char *text, size_t length)
 {
-    bool mistral = parser->config.format == TOOL_FORMAT_MISTRAL;
+    enum tool_format format = parser->config.format;
     size_t count = leading_blanks(text, length);
     str_append(&parser->held, text, count);
     if (count || !length)
         return count;
+    if (format == TOOL_FORMAT_DEEPSEEK) {
+        enum match found =
+            parser->in_call ? MATCH_NO : marker_match(text, length, DEEPSEEK_CALL_BEGIN);
+        size_t size = found == MATCH_YES ? strlen(DEEPSEEK_CALL_BEGIN) : 0;
+        if (found == MATCH_MAYBE)
+            return 0;
+        str_append(&parser->held, text, size);
+        if (size || parser->in_call)
+            parser->state = TOOL_STATE_HEAD;
+        else
+            give_up(parser);
+        return size;
+    }
+    bool mistral = format == TOOL_FORMAT_MISTRAL;
     if (mistral && !parser->bracketed && *text == '[') {
         parser->bracketed = true;
         str_append(&parser->held, text, 1);
         return 1;
     }
-    parser->object = (struct tool_object){.state = TOOL_OBJECT_OPEN};
     if (mistral && !parser->bracketed && is_name_byte(*text))
         parser->state = TOOL_STATE_NAME;
     else if (*text == '{')
@@ -456,16 +565,30 @@ static size_t step_opened(struct tool_parser *parser, const char *text, size_t l
     return 0;
 }
 
+/* Drops all up to the marker that ends a call: white space, and brackets that are too many. Other
+ * text is kept, and the marker then counts as missing. */
+static size_t find_end(struct tool_parser *parser, const char *text, size_t length,
+                       const char *marker)
+{
+    size_t count = 0;
+    while (count < length && count < BLANKS_HELD && text[count] &&
+           strchr(" \t\r\n}]`", text[count]))
+        count++;
+    enum match found =
+        count < BLANKS_HELD ? marker_match(text + count, length - count, marker) : MATCH_NO;
+    if (found == MATCH_MAYBE)
+        return 0;
+    parser->state = TOOL_STATE_BETWEEN;
+    return found == MATCH_YES ? count + strlen(marker) : 0;
+}
+
 static size_t step_after(struct tool_parser *parser, const char *text, size_t length)
 {
     enum tool_format format = parser->config.format;
-    if (format == TOOL_FORMAT_HERMES) { /* text before the end marker is dropped */
-        size_t count = before_marker(text, length, hermes_end);
-        if (count || marker_match(text, length, hermes_end) != MATCH_YES)
-            return count;
-        parser->state = TOOL_STATE_BETWEEN;
-        return strlen(hermes_end);
-    }
+    if (format == TOOL_FORMAT_HERMES)
+        return find_end(parser, text, length, hermes_end);
+    if (format == TOOL_FORMAT_DEEPSEEK)
+        return find_end(parser, text, length, DEEPSEEK_CALL_END);
     size_t count = leading_blanks(text, length);
     if (count)
         return count;
@@ -473,7 +596,7 @@ static size_t step_after(struct tool_parser *parser, const char *text, size_t le
     bool end = parser->bracketed && *text == ']';
     if (next) {
         bool bracketed = parser->bracketed;
-        open_call(parser, text, 1);
+        open_call(parser, text, 1, "");
         parser->bracketed = bracketed;
     } else {
         parser->state = format == TOOL_FORMAT_LLAMA3 ? TOOL_STATE_TEXT : TOOL_STATE_BETWEEN;
@@ -489,6 +612,7 @@ static size_t step(struct tool_parser *parser, const char *text, size_t length)
     case TOOL_STATE_OPENED: return step_opened(parser, text, length);
     case TOOL_STATE_SCAN: return step_scan(parser, text, length);
     case TOOL_STATE_NAME: return step_name(parser, text, length);
+    case TOOL_STATE_HEAD: return step_head(parser, text, length);
     case TOOL_STATE_VALUE: return step_value(parser, text, length);
     case TOOL_STATE_AFTER: return step_after(parser, text, length);
     }
@@ -524,6 +648,19 @@ static void end_untold(struct tool_parser *parser, bool cut)
     tell(parser, TOOL_TEXT, parser->in.data, parser->in.length);
 }
 
+/* The text ends in a call's object, or in the arguments behind a name. */
+static void end_inside(struct tool_parser *parser, bool cut)
+{
+    const struct tool_object *object = &parser->object;
+    bool scan = parser->state == TOOL_STATE_SCAN;
+    bool begun = scan ? arguments_begun(object) : parser->value.begun;
+    bool named = !scan || object->has_name;
+    if (!parser->told && (begun || !named || !tell_call(parser, object->name)))
+        end_untold(parser, cut);
+    else
+        end_call(parser, !cut, begun);
+}
+
 void tool_parser_end(struct tool_parser *parser, bool cut)
 {
     unsigned state = parser->state;
@@ -531,13 +668,66 @@ void tool_parser_end(struct tool_parser *parser, bool cut)
                 (state == TOOL_STATE_BETWEEN &&
                  (!parser->call_count ||
                   leading_blanks(parser->in.data, parser->in.length) < parser->in.length));
-    if (parser->told && state == TOOL_STATE_SCAN)
-        end_call(parser, !cut, arguments_begun(&parser->object));
-    else if (state == TOOL_STATE_VALUE)
-        end_call(parser, !cut, parser->value.begun);
-    else if (state == TOOL_STATE_OPENED || state == TOOL_STATE_SCAN || state == TOOL_STATE_NAME)
+    if (state == TOOL_STATE_SCAN || state == TOOL_STATE_VALUE)
+        end_inside(parser, cut);
+    else if (state == TOOL_STATE_OPENED || state == TOOL_STATE_NAME || state == TOOL_STATE_HEAD)
         end_untold(parser, cut);
     else if (text)
         tell(parser, TOOL_TEXT, parser->in.data, parser->in.length);
     str_clear(&parser->in);
+}
+
+/* --------------------------------------------------------------------- the format of a template */
+
+/* Events of the call that a template has written. */
+struct reading {
+    uint32_t calls;
+    bool named;
+    struct str arguments;
+};
+
+static void on_event(void *context, const struct tool_event *event)
+{
+    struct reading *reading = context;
+    reading->calls += event->kind == TOOL_CALL;
+    if (event->kind == TOOL_CALL)
+        reading->named = event->length == strlen(CHAT_PROBE_NAME) &&
+                         !memcmp(event->text, CHAT_PROBE_NAME, event->length);
+    if (event->kind == TOOL_ARGUMENTS)
+        str_append(&reading->arguments, event->text, event->length);
+}
+
+static bool reads_back(enum tool_format format, const char *text)
+{
+    static const char *const names[] = {CHAT_PROBE_NAME};
+    static const struct json_limits limits = {.max_bytes = CHAT_CALLS_BYTES, .max_depth = 4};
+    struct reading reading = {.calls = 0};
+    struct tool_parser_config config = {
+        .format = format, .names = names, .name_count = 1, .event = on_event, .context = &reading};
+    struct tool_parser parser;
+    struct json *json = NULL;
+    const char *value;
+    str_init(&reading.arguments, CHAT_CALLS_BYTES);
+    tool_parser_init(&parser, &config);
+    tool_parser_push(&parser, text, strlen(text));
+    tool_parser_end(&parser, false);
+    tool_parser_deinit(&parser);
+    bool same = reading.calls == 1 && reading.named &&
+                json_parse(reading.arguments.data, reading.arguments.length, limits, &json, NULL) ==
+                    STATUS_OK &&
+                json_get_string(json_root(json), CHAT_PROBE_KEY, &value, NULL, NULL) == STATUS_OK &&
+                !strcmp(value, CHAT_PROBE_VALUE);
+    json_destroy(json);
+    str_deinit(&reading.arguments);
+    return same;
+}
+
+enum tool_format tool_format_of(const struct chat_forms *forms)
+{
+    static const enum tool_format formats[] = {TOOL_FORMAT_HERMES, TOOL_FORMAT_MISTRAL,
+                                               TOOL_FORMAT_DEEPSEEK, TOOL_FORMAT_LLAMA3};
+    for (size_t i = 0; *forms->calls && i < sizeof formats / sizeof *formats; i++)
+        if (reads_back(formats[i], forms->calls))
+            return formats[i];
+    return TOOL_FORMAT_NONE;
 }

@@ -6,19 +6,25 @@
  *                    Several are separated by ";". Nothing may come before.
  *     Mistral        [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]
  *                    or [TOOL_CALLS]name[ARGS]{...}. Text may come before.
+ *     DeepSeek-R1    CALLS_BEGIN CALL_BEGIN function SEPARATOR name\n```json\n{...}\n``` CALL_END
+ *                    ... CALLS_END, where the words are the tokens below. Text may come before.
  *
  * The events together are the same, however the text is cut. The parser holds back text that may
- * become a marker, and a call until its name is known. After TOOL_MAX_HELD_BYTES a held call counts
- * as text. If it turns out to be no call, it is text, unchanged. A call that breaks off after its
- * name stays a call, with the arguments that came. A call cut off before its name is dropped.
+ * become a marker, and a call until its name and the start of its arguments are known. After
+ * TOOL_MAX_HELD_BYTES a held call counts as text. If it turns out to be no call, it is text,
+ * unchanged. A call that breaks off after its name stays a call, with the arguments that came. A
+ * call cut off before its name is dropped. A call without its end (an outer brace, the marker
+ * behind it) is a call, and the text behind it stays.
  *
  * Not a validator of JSON: the parser finds where values begin and end, and keeps the arguments
  * byte for byte. In a call's object "parameters" means "arguments", members may have any order, and
- * unknown members are ignored. */
+ * unknown members are ignored. Arguments are an object: null becomes {}, a string becomes the
+ * object that it spells, and with any other value this is no call. */
 #ifndef BATON_ROUTER_DOORS_OPENAI_TOOL_PARSER_H
 #define BATON_ROUTER_DOORS_OPENAI_TOOL_PARSER_H
 
 #include "common/base/str.h"
+#include "common/language/chat/chat_forms.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,10 +35,37 @@
 #define TOOL_MAX_INPUT_BYTES (64u << 20)
 #define TOOL_MAX_NAME        256 /* bytes of a key or a name, as JSON */
 
-enum tool_format { TOOL_FORMAT_NONE, TOOL_FORMAT_HERMES, TOOL_FORMAT_LLAMA3, TOOL_FORMAT_MISTRAL };
+/* DeepSeek's markers: the bar is U+FF5C, the block U+2581. */
+#define DEEPSEEK_CALLS_BEGIN                                                                       \
+    "<\xef\xbd\x9ctool\xe2\x96\x81"                                                                \
+    "calls\xe2\x96\x81"                                                                            \
+    "begin\xef\xbd\x9c>"
+#define DEEPSEEK_CALL_BEGIN                                                                        \
+    "<\xef\xbd\x9ctool\xe2\x96\x81"                                                                \
+    "call\xe2\x96\x81"                                                                             \
+    "begin\xef\xbd\x9c>"
+#define DEEPSEEK_SEPARATOR "<\xef\xbd\x9ctool\xe2\x96\x81sep\xef\xbd\x9c>"
+#define DEEPSEEK_CALL_END                                                                          \
+    "<\xef\xbd\x9ctool\xe2\x96\x81"                                                                \
+    "call\xe2\x96\x81"                                                                             \
+    "end\xef\xbd\x9c>"
+#define DEEPSEEK_CALLS_END                                                                         \
+    "<\xef\xbd\x9ctool\xe2\x96\x81"                                                                \
+    "calls\xe2\x96\x81"                                                                            \
+    "end\xef\xbd\x9c>"
 
-/* The format that a model's chat template writes. */
-enum tool_format tool_format_of(const char *template_source);
+enum tool_format {
+    TOOL_FORMAT_NONE,
+    TOOL_FORMAT_HERMES,
+    TOOL_FORMAT_LLAMA3,
+    TOOL_FORMAT_MISTRAL,
+    TOOL_FORMAT_DEEPSEEK,
+};
+extern const char *const tool_format_names[]; /* by format, for logs */
+
+/* Returns the format in which the parser reads back the call that a model's template writes.
+ * TOOL_FORMAT_NONE: the template writes none, or in a way that isn't known. */
+enum tool_format tool_format_of(const struct chat_forms *forms);
 
 enum tool_event_kind {
     TOOL_TEXT,
@@ -89,7 +122,8 @@ struct tool_parser {
         TOOL_STATE_OPENED,  /* after a marker */
         TOOL_STATE_SCAN,    /* in a call's object */
         TOOL_STATE_NAME,    /* Mistral: in a name without an object */
-        TOOL_STATE_VALUE,   /* Mistral: in the arguments after that name */
+        TOOL_STATE_HEAD,    /* DeepSeek: before the arguments */
+        TOOL_STATE_VALUE,   /* Mistral, DeepSeek: in the arguments after that name */
         TOOL_STATE_AFTER,   /* after a call's object */
     } state;
     struct str in;        /* input that no step has taken yet */
@@ -100,6 +134,7 @@ struct tool_parser {
     uint32_t call_count;
     bool told;      /* the event TOOL_CALL of this call was sent */
     bool bracketed; /* Mistral: inside the list */
+    bool in_call;   /* DeepSeek: the marker of one call has come */
 };
 
 void tool_parser_init(struct tool_parser *parser, const struct tool_parser_config *config);

@@ -16,11 +16,12 @@ static const struct tool_shape hermes = {.begin = "",
                                          .end = "",
                                          .special_tokens = {"<tool_call>", "</tool_call>"}};
 /* No separator: its templates refuse several calls in one message. */
-static const struct tool_shape llama3 = {.begin = "",
-                                         .call = "{\"name\": ",
-                                         .arguments = ", \"parameters\": ",
-                                         .call_end = "}",
-                                         .end = ""};
+#define LLAMA(between)                                                                             \
+    {                                                                                              \
+        .begin = "", .call = "{\"name\": ", .arguments = (between), .call_end = "}", .end = ""     \
+    }
+static const struct tool_shape llama3 = LLAMA(", \"parameters\": "),
+                               llama_arguments = LLAMA(", \"arguments\": ");
 #define MISTRAL_LIST(opening)                                                                      \
     {                                                                                              \
         .begin = (opening),                                                                        \
@@ -40,19 +41,32 @@ static const struct tool_shape mistral_named = {.begin = "",
                                                 .special_tokens = {"[TOOL_CALLS]", "[ARGS]"},
                                                 .bare_name = true};
 
-const struct tool_shape *tool_shape_of(enum tool_format format, const char *template_source)
+static const struct tool_shape deepseek = {
+    .begin = DEEPSEEK_CALLS_BEGIN,
+    .call = DEEPSEEK_CALL_BEGIN "function" DEEPSEEK_SEPARATOR,
+    .arguments = "\n```json\n",
+    .call_end = "\n```" DEEPSEEK_CALL_END,
+    .separator = "\n",
+    .end = DEEPSEEK_CALLS_END,
+    .special_tokens = {DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALL_BEGIN, DEEPSEEK_SEPARATOR,
+                       DEEPSEEK_CALL_END, DEEPSEEK_CALLS_END},
+    .bare_name = true};
+
+const struct tool_shape *tool_shape_of(enum tool_format format, const struct chat_forms *forms)
 {
+    const char *text = forms->calls;
     switch (format) {
     case TOOL_FORMAT_NONE: return NULL;
     case TOOL_FORMAT_HERMES: return &hermes;
-    case TOOL_FORMAT_LLAMA3: return &llama3;
+    case TOOL_FORMAT_LLAMA3: return strstr(text, "\"parameters\"") ? &llama3 : &llama_arguments;
+    case TOOL_FORMAT_DEEPSEEK: return &deepseek;
     case TOOL_FORMAT_MISTRAL: break;
     }
-    if (strstr(template_source, "[CALL_ID]"))
+    if (strstr(text, "[CALL_ID]"))
         return NULL; /* the parser reads such calls, but no constraint asks for them */
-    if (strstr(template_source, "[ARGS]"))
+    if (strstr(text, "[ARGS]"))
         return &mistral_named;
-    return strstr(template_source, "[TOOL_CALLS] [") ? &mistral_spaced : &mistral;
+    return strstr(text, "[TOOL_CALLS] [") ? &mistral_spaced : &mistral;
 }
 
 struct making {
@@ -149,7 +163,8 @@ static void set_texts(const struct making *m, Baton__V1__ToolCalls *calls)
     calls->parallel = shape->separator && !m->request->one_call &&
                       m->request->tool_choice == OPENAI_TOOLS_REQUIRED;
     calls->special_tokens = (char **)shape->special_tokens;
-    while (calls->n_special_tokens < 2 && shape->special_tokens[calls->n_special_tokens])
+    while (calls->n_special_tokens < TOOL_SHAPE_SPECIALS &&
+           shape->special_tokens[calls->n_special_tokens])
         calls->n_special_tokens++;
 }
 

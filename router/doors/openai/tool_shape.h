@@ -6,6 +6,8 @@
 #include "router/doors/openai/openai_request.h"
 #include "router/doors/openai/tool_parser.h"
 
+#define TOOL_SHAPE_SPECIALS 5
+
 struct tool_shape {
     const char *begin;     /* before the first call */
     const char *call;      /* before a call's name */
@@ -13,14 +15,14 @@ struct tool_shape {
     const char *call_end;
     const char *separator; /* between calls; NULL: one call only */
     const char *end;       /* after the last call */
-    const char
-        *special_tokens[2]; /* parts of these texts that some vocabularies hold as one token */
-    bool bare_name;         /* no quotes: only letters, digits and _-. */
+    /* Parts of these texts that some vocabularies hold as one token. */
+    const char *special_tokens[TOOL_SHAPE_SPECIALS];
+    bool bare_name; /* no quotes: only letters, digits and _-. */
 };
 
-/* The template tells Mistral's variants apart. NULL: TOOL_FORMAT_NONE, or calls that have ids
- * ("[CALL_ID]"). */
-const struct tool_shape *tool_shape_of(enum tool_format format, const char *template_source);
+/* The text that the template writes tells variants of a format apart. NULL: TOOL_FORMAT_NONE, or
+ * calls that have ids ("[CALL_ID]"). */
+const struct tool_shape *tool_shape_of(enum tool_format format, const struct chat_forms *forms);
 
 /* Sets the request's constraint, in its arena, to the calls that tool_choice (REQUIRED or NAMED)
  * asks for. It replaces a response_format, which is about text. False: *refusal says why. */

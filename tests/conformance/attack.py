@@ -14,12 +14,12 @@ class Ended(Exception):
     """The server has ended the connection, or the attack is over."""
 
 
-def attack(door, reason=None, threads=THREADS, ends=True, count="baton_router_grpc_connections_ended_total", keyed=False):
+def attack(door, reason=None, threads=THREADS, ends=True, quick=False, count="baton_router_grpc_connections_ended_total", keyed=False):
     """door: for the table. reason: the label of `count` that the server's ends must have. ends: the server must end connections; otherwise the
-    attack need only be harmless. keyed: in a cluster whose clients need keys."""
+    attack need only be harmless. quick: in the run of every day. keyed: in a cluster whose clients need keys."""
     def add(function):
         assert function.__name__ not in ATTACKS
-        ATTACKS[function.__name__] = types.SimpleNamespace(run=function, door=door, reason=reason, threads=threads, ends=ends, count=count, keyed=keyed)
+        ATTACKS[function.__name__] = types.SimpleNamespace(run=function, door=door, reason=reason, threads=threads, ends=ends, quick=quick, count=count, keyed=keyed)
         return function
     return add
 

@@ -8,10 +8,11 @@ from wire import (ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PIN
 GENERATE, MODELS = "/baton.v1.Baton/Generate", "/baton.v1.Baton/ListModels"
 BATCH = 64  # frames at once: Python's own time must not hold an attack back
 CANCEL = b"\0\0\0\x08"
+STRANGER = "127.0.0.2"
 
 
 def greeted(attacker):
-    line = attacker.connect(attacker.grpc)
+    line = attacker.connect(attacker.grpc, STRANGER)
     line.send(PREFACE + frame(SETTINGS, 0, 0, b""))
     return line
 
@@ -27,7 +28,7 @@ def streams():
     return itertools.count(1, 2)
 
 
-@attack("gRPC", "header_block")
+@attack("gRPC", "header_block", quick=True)
 def endless_continuation(attacker):
     line = greeted(attacker)
     line.send(frame(HEADERS, 0, 1, call_headers(GENERATE)))
@@ -48,7 +49,7 @@ def endless_empty_continuation(attacker):
     flood(line, frame(CONTINUATION, 0, 1, b"") * BATCH)
 
 
-@attack("gRPC", "resets")
+@attack("gRPC", "resets", quick=True)
 def rapid_reset(attacker):
     line, headers = greeted(attacker), call_headers(GENERATE)
     for first in itertools.count(1, 2 * BATCH):
@@ -66,7 +67,7 @@ def rapid_reset_with_messages(attacker):
             line.look()
 
 
-@attack("gRPC", "settings")
+@attack("gRPC", "settings", quick=True)
 def settings_flood(attacker):
     flood(greeted(attacker), frame(SETTINGS, 0, 0, b"\0\4\0\1\0\0") * BATCH)
 
@@ -103,7 +104,7 @@ def window_update_flood(attacker):
 
 @attack("gRPC", "handshake_timeout", threads=32)
 def silent_connections(attacker):
-    attacker.connect(attacker.grpc).wait()
+    attacker.connect(attacker.grpc, STRANGER).wait()
 
 
 @attack("gRPC", "header_timeout", threads=16)

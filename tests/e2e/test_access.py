@@ -10,6 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from client import pb, pb_grpc, reason_of, request
+from fake_worker import wp, wp_grpc
 from harness import BUILD, SHAKESPEARE, failpoint, wait_until
 from keys import Keyed, command, new_key
 
@@ -64,6 +65,8 @@ def test_every_public_method_needs_a_key_but_health_and_reflection(doors):
     for address in (registry, cluster.processes["prefill-0"]["address"], cluster.processes["decode-0"]["address"]):
         with grpc.insecure_channel(address) as stranger:  # not even its health
             assert fails(lambda: health_pb2_grpc.HealthStub(stranger).Check(health_pb2.HealthCheckRequest(), timeout=5)).code() == grpc.StatusCode.UNAVAILABLE
+            assert fails(lambda: wp_grpc.RegistryStub(stranger).RegisterWorker(wp.RegisterRequest(), timeout=5)).code() == grpc.StatusCode.UNAVAILABLE
+    assert fails(lambda: wp_grpc.RegistryStub(ours.channel).RegisterWorker(wp.RegisterRequest(), timeout=20)).code() == grpc.StatusCode.UNIMPLEMENTED
     assert health_pb2_grpc.HealthStub(ours.channel).Check(health_pb2.HealthCheckRequest(), timeout=20).status == 1
     listed = next(reflection_pb2_grpc.ServerReflectionStub(ours.channel).ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]), timeout=20))
     assert [service.name for service in listed.list_services_response.service if "worker" in service.name] == []

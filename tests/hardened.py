@@ -36,7 +36,11 @@ def main(paths):
     if not paths or paths[0].startswith("-"):
         print(__doc__)
         return 2
-    found = [f"{path}: {lack}" for path in paths for lack in lacks(path)]
+    try:
+        found = [f"{path}: {lack}" for path in paths for lack in lacks(path)]
+    except (OSError, ValueError) as error:
+        print(f"hardened.py: {error}")
+        return 2
     print("\n".join(found) if found else f"{len(paths)} programs are hardened")
     return 1 if found else 0
 

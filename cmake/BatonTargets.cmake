@@ -10,15 +10,16 @@ endif()
 if(CMAKE_BUILD_TYPE STREQUAL "Release" OR CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
   target_compile_definitions(baton_flags INTERFACE BATON_RELEASE)
 endif()
-# Hardening of what a release builds, kernels and generated code too: an overflow that gcc can see or guard ends the process, every
-# address is random, and the tables of library calls are read-only. The sanitizers of the other presets check more, and clash with
-# FORTIFY. tests/hardened.py reads all of it from a program.
+# Hardening of what a release builds, generated code too: an overflow that gcc can see or guard ends the process, every address is
+# random, and the tables of library calls are read-only. Only the loops of kernels have no guards (kernels/CMakeLists.txt). The
+# sanitizers of the other presets check more, and clash with FORTIFY. tests/hardened.py reads all of it from a program.
 set(BATON_HARDEN_COMPILE -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   list(APPEND BATON_HARDEN_COMPILE -fcf-protection)
 endif()
 set(BATON_HARDEN_LINK -pie -Wl,-z,relro -Wl,-z,now)
 if(BATON_HARDEN AND CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT BATON_SANITIZE)
+  set(BATON_NO_GUARDS -fno-stack-protector) # of the loops
   add_compile_options(${BATON_HARDEN_COMPILE})
   add_link_options(${BATON_HARDEN_LINK})
 endif()

@@ -112,9 +112,8 @@ def test_random_ids(name, tmp_path):
     check_decode(reference, path, inputs, keep_special=False, streamed=name not in BYTE_FALLBACK)
 
 
-@pytest.mark.parametrize("unknown", [None, "<|endoftext|>"], ids=["dropped", "unknown token"])
-@pytest.mark.parametrize("fuse", [False, True], ids=["each", "fused"])
-@pytest.mark.parametrize("name", ["gpt2", "llama3"])
+@pytest.mark.parametrize("name,unknown,fuse", [("gpt2", None, False), ("gpt2", "<|endoftext|>", False), ("llama3", "<|endoftext|>", True)],
+                         ids=["dropped", "unknown", "fused"])
 def test_bytes_without_a_token(name, fuse, unknown, tmp_path):
     """As StarCoder's vocabulary, which lacks 0xF1 and others: such a byte becomes the unknown token where there is one, else nothing."""
     print(f"seed {SEED}")

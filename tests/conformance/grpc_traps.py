@@ -111,7 +111,7 @@ def temperature_0_and_top_p_1_are_taken(door):
 
 
 @trap
-def a_completion_has_16_tokens_by_default(door):
+def a_completion_has_a_default_length(door):
     assert door.generate(ignore_eos=True).usage.completion_tokens == 16
     return "16"
 

@@ -249,7 +249,7 @@ def frames_by_default(door, path, asked):
 
 
 @trap("llama.cpp")
-def a_completion_goes_on_beyond_16_tokens_by_default(door):
+def a_completion_has_a_default_length(door):
     return frames_by_default(door, "/v1/completions", {"prompt": door.prompt})
 
 

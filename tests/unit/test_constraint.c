@@ -78,6 +78,10 @@ static void test_strings(void **state)
         {"{\"type\":\"string\",\"format\":\"ipvanyinterface\"}",
          {"\"10.0.0.1/8\"", "\"10.0.0.1\"", "\"::1/128\""},
          {"\"10.0.0.1/33\"", "\"::1/129\"", "\"/8\""}},
+        /* A character of several bytes must come, and others may before it. */
+        {"{\"type\":\"string\",\"pattern\":\"^.+\xef\xbc\x9a.+$\"}",
+         {"\"a\xef\xbc\x9a\xc3\xa9\"", "\"\xc3\xa9\xef\xbc\x9a\xef\xbc\x9a\""},
+         {"\"a\xef\xbc\x9a\"", "\"a:b\""}},
         /* A lookahead at the start of a pattern. */
         {"{\"type\":\"string\",\"pattern\":\"^(?!x)(?!.*yy)[a-z]+$\"}",
          {"\"ax\"", "\"yay\"", "\"y\""},

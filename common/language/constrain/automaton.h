@@ -22,6 +22,7 @@
 
 #define AUTOMATON_NONE       UINT16_MAX
 #define AUTOMATON_NO_LABEL   UINT8_MAX
+#define AUTOMATON_NEVER      UINT8_MAX /* a need that no stack meets */
 #define AUTOMATON_MAX_STATES 32768
 #define AUTOMATON_MAX_CELLS  (8u << 20) /* cells of the table: states times classes of bytes */
 #define AUTOMATON_MAX_LABELS 64         /* labels of a unit */
@@ -138,6 +139,9 @@ enum status automaton_build(const struct grammar *grammar, uint32_t root, uint32
 /* Sets `strings`, and `string` and the home of each state. Returns false if that takes too many
  * steps. For automaton_build only, as the next one. */
 bool automaton_find_strings(struct automaton *automaton, struct compile_steps *steps) WARN_UNUSED;
+/* Sets `need` and `call_need` of each state, behind automaton_find_strings. Returns false if that
+ * takes too many steps. */
+bool automaton_find_needs(struct automaton *automaton, struct compile_steps *steps) WARN_UNUSED;
 /* Sets the plain_* fields of each state; all other fields must be set. Returns false if that takes
  * too many steps. */
 bool automaton_find_plain(struct automaton *automaton, struct compile_steps *steps) WARN_UNUSED;

@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-#define NEED_NEVER UINT8_MAX
-#define SLOTS      (1u << 17) /* power of two, at least twice the states */
+#define SLOTS (1u << 17) /* power of two, at least twice the states */
 
 /* A set of rules that are under way together. */
 struct unit {
@@ -608,101 +607,6 @@ static void find_final(struct automaton *automaton)
     }
 }
 
-/* Returns the frames that are enough for the call of state i, whatever label it ends with, if the
- * way through is chosen well. */
-static uint8_t need_of_call(const struct automaton *automaton, size_t i)
-{
-    const struct automaton_state *state = &automaton->states[i];
-    uint32_t labels = state->label_count;
-    uint8_t start = automaton->states[state->call].need;
-    if (start >= NEED_NEVER - 1 || !labels)
-        return NEED_NEVER;
-    uint8_t need = (uint8_t)(start + 1);
-    for (uint32_t label = 0; label < labels; label++) {
-        uint8_t behind = automaton->states[automaton->return_to[state->returns + label]].need;
-        need = behind > need ? behind : need;
-    }
-    return need;
-}
-
-static uint8_t need_of(const struct automaton *automaton, size_t i)
-{
-    const struct automaton_state *state = &automaton->states[i];
-    const uint16_t *row = automaton->next + i * automaton->class_count;
-    uint8_t need = state->call == AUTOMATON_NONE ? NEED_NEVER : state->call_need;
-    if (state->label != AUTOMATON_NO_LABEL)
-        return 0;
-    for (uint32_t c = 0; c < automaton->class_count && need; c++)
-        if (row[c] != AUTOMATON_NONE && automaton->states[row[c]].need < need)
-            need = automaton->states[row[c]].need;
-    return need;
-}
-
-static uint8_t larger(uint8_t a, uint8_t b)
-{
-    return a > b ? a : b;
-}
-
-/* Finds frames that are enough for each string that counts. From each of its states bytes lead on,
- * if `needs` is to be 0, until no more characters may come: then the string can end. */
-static void find_string_needs(const struct automaton *automaton, uint8_t *needs)
-{
-    memset(needs, 0, automaton->string_count);
-    for (size_t i = 0; i < automaton->state_count; i++) {
-        const struct automaton_state *state = &automaton->states[i];
-        const uint16_t *row = automaton->next + i * automaton->class_count;
-        uint8_t *need = &needs[state->string], called = NEED_NEVER;
-        bool byte = false;
-        if (!state->inside)
-            continue;
-        for (uint32_t c = 0; c < automaton->class_count; c++) {
-            byte = byte || row[c] != AUTOMATON_NONE;
-            if (row[c] != AUTOMATON_NONE && !automaton->states[row[c]].junction)
-                *need = larger(*need, automaton->states[row[c]].need);
-        }
-        for (uint32_t label = 0; label < state->label_count; label++) {
-            uint16_t behind = automaton->return_to[state->returns + label];
-            if (!automaton->states[behind].junction)
-                *need = larger(*need, automaton->states[behind].need);
-        }
-        if (state->call != AUTOMATON_NONE && automaton->states[state->call].need < NEED_NEVER - 1)
-            called = (uint8_t)(automaton->states[state->call].need + 1);
-        if (!byte)
-            *need = larger(*need, called);
-    }
-}
-
-/* Finds the least fixed point of `need`. States mostly lead to later states, so going from the last
- * to the first takes few rounds. Returns false if the steps are over. */
-static bool find_needs(struct subsets *s)
-{
-    struct automaton *automaton = s->automaton;
-    uint8_t *needs = take(automaton->string_count, sizeof *needs);
-    for (size_t i = 0; i < automaton->state_count; i++)
-        automaton->states[i].need = automaton->states[i].call_need = NEED_NEVER;
-    for (bool changed = true; changed;) {
-        changed = false;
-        if (automaton->string_count)
-            find_string_needs(automaton, needs);
-        for (size_t i = automaton->state_count; i-- > 0;) {
-            struct automaton_state *state = &automaton->states[i];
-            if (state->call != AUTOMATON_NONE)
-                state->call_need = need_of_call(automaton, i);
-            bool counts = state->inside || state->junction;
-            uint8_t need = counts ? needs[state->string] : need_of(automaton, i);
-            changed = changed || need < state->need;
-            state->need = need;
-        }
-        if (!compile_steps_take(s->grammar->steps,
-                                (uint64_t)automaton->state_count * automaton->class_count)) {
-            s->over = "steps";
-            break;
-        }
-    }
-    free(needs);
-    return !s->over;
-}
-
 /* Returns the note of the rule with the most states: most likely it makes the automaton too
  * large. */
 static uint32_t largest_rule(const struct subsets *s)
@@ -728,7 +632,7 @@ enum status automaton_build(const struct grammar *grammar, uint32_t root, uint32
         lay_out_states(&s);
         find_final(automaton);
         built = automaton_find_strings(automaton, grammar->steps) || over(&s, "steps");
-        built = built && find_needs(&s);
+        built = built && (automaton_find_needs(automaton, grammar->steps) || over(&s, "steps"));
     }
     if (built && !automaton_find_plain(automaton, grammar->steps)) {
         s.over = "steps";
@@ -744,7 +648,7 @@ enum status automaton_build(const struct grammar *grammar, uint32_t root, uint32
         for (size_t i = 0; i < automaton->state_count; i++) {
             const struct automaton_state *state = &automaton->states[i];
             uint8_t need = state->call == AUTOMATON_NONE ? state->need : state->call_need;
-            if (need != NEED_NEVER && need > automaton->most_need)
+            if (need != AUTOMATON_NEVER && need > automaton->most_need)
                 automaton->most_need = need;
         }
     }

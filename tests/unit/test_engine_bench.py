@@ -234,7 +234,7 @@ def test_all_sizes_that_are_wrong_are_told_at_once(model):
     """With a setting of another kind, too; and those that don't fit the model, once each is a size."""
     done = engine(model, "--prefill", "x", "--batch", "y", "--depth", "z", "--rounds", 0)
     assert done.returncode == 2 and [line.split()[3].rstrip(":") for line in done.stderr.splitlines()[:-1]] == ["--prefill", "--batch", "--depth", "--rounds"], done.stderr
-    done = engine(model, "--prefill", 0, "--batch", 0, "--first-cpu", 1023, "--pin")
+    done = bench("engine", "--model", model, "--random-weights", "--prefill", 0, "--batch", 0, "--first-cpu", 1023, "--pin")
     assert done.returncode == 2 and "nothing to measure" in done.stderr and "need CPU 1023" in done.stderr, done.stderr
     done = engine(model, "--weights", "int8,bf16,bf16", "--compute", "f32")
     assert done.returncode == 2 and done.stderr.count("weights bf16: compute f32 holds float weights as f32") == 1, done.stderr

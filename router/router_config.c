@@ -234,8 +234,10 @@ struct router_room router_room_divide(const struct router_config *config, uint64
     struct router_room room = {.open_files = open_files};
     room.needed = descriptors_divide(open_files, own, uses, KINDS);
     size_t asked = uses[HTTP].places;
-    room.http_surplus = asked / 5 < HTTP_MAX_SURPLUS ? asked / 5 : HTTP_MAX_SURPLUS;
-    room.http_connections = asked - room.http_surplus;
+    size_t surplus = asked / 5 < HTTP_MAX_SURPLUS ? asked / 5 : HTTP_MAX_SURPLUS;
+    room.http_connections =
+        asked - surplus < config->max_connections ? asked - surplus : config->max_connections;
+    room.http_surplus = asked - room.http_connections;
     room.grpc_connections = uses[GRPC].places;
     room.registrations = uses[REGISTRY].places;
     room.figures_connections = uses[FIGURES].places;

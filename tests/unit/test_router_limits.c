@@ -575,6 +575,10 @@ static void test_open_files_are_shared(void **state)
             assert_true(router_room_divide(&fitting, limit).needed > limit);
         }
     }
+    config.max_connections = 40; /* fewer than are told that they are too many */
+    assert_int_equal(router_room_divide(&config, 65536).http_connections, 40);
+    assert_int_equal(router_room_divide(&config, 65536).http_surplus, HTTP_MAX_SURPLUS);
+    config.max_connections = router_config_default().max_connections;
     assert_true(router_room_divide(&config, 4096).needed > 4096); /* the default needs more */
     *config.http_listen = 0;
     assert_int_equal(router_room_divide(&config, 65536).http_connections, 0);

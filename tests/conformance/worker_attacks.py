@@ -1,10 +1,11 @@
-"""Attacks of a stranger at the doors of a prefill worker: its gRPC port and its KV port. See attack.py."""
+"""Attacks of a stranger at the doors of a prefill worker (its gRPC port and its KV port), and where workers register. See attack.py."""
 import functools
 import json
 import pathlib
 import re
 import socket
 import struct
+import tempfile
 import threading
 import urllib.request
 
@@ -95,11 +96,11 @@ def reader_without_subscription(attacker):
     incarnation = int(re.findall(rf"worker={NAME} .*incarnation=(\w+)", log_of(attacker, "router"))[-1], 16)  # no stranger can read it
     hello = wp.PeerHello(version=VERSION, name="decode-9", incarnation=5, worker=NAME, worker_incarnation=incarnation, **told)
     with grpc.insecure_channel(attacker.workers[NAME], options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        count(attacker, 0, connections=2)
         said, call = hello_stream(channel, lambda channel: wp_grpc.PrefillPeerStub(channel).Peer, wp.PeerDown(hello=hello), timeout=600)
         assert said and said.WhichOneof("message") == "welcome", call.code()
         address = kv_lane.Address.of(said.welcome.transport_address)
         lane = kv_lane.admitted(address)
-        count(attacker, kv_lane.FRAME_BYTES, connections=1)
         claim = 0
         try:
             for offset in range(0, address.pool_bytes - STEP + 1, STEP):
@@ -115,3 +116,34 @@ def reader_without_subscription(attacker):
             lane.close()
             call.done_sending.set()
             call.cancel()
+
+
+@functools.cache
+def strange_credentials(logs):
+    """A certificate of another CA, by a stranger that even knows the cluster's CA and its name."""
+    import grpc
+    from certificates import Authority
+    with tempfile.TemporaryDirectory() as folder:
+        cert, key = Authority(pathlib.Path(folder, "ca")).issue("stranger", "DNS:baton.internal")
+        ca = next(pathlib.Path(logs).parent.glob("baton/*.tls/ca.pem")).read_bytes()
+        return grpc.ssl_channel_credentials(ca, key.read_bytes(), cert.read_bytes())
+
+
+@attack.attack("workers", ends=False, keyed=True)
+def registration_without_certificate(attacker):
+    """Where clients need keys, `baton up` makes certificates for its own processes. A registration in the clear, or with another CA's, is none."""
+    import grpc
+    from fake_worker import VERSION, wp, wp_grpc
+    registry = re.search(r"registry=(\S+) .*internal_tls=1", log_of(attacker, "router"))[1]
+    request = wp.RegisterRequest(info=wp.WorkerInfo(version=VERSION, name="stranger", role=wp.ROLE_DECODE, incarnation=7, address="127.0.0.1:1", model="m"))
+    alone = ("grpc.use_local_subchannel_pool", 1)
+    for channel, code in ((grpc.insecure_channel(registry, options=[alone]), "UNAVAILABLE"), (grpc.insecure_channel(attacker.grpc, options=[alone]), "UNIMPLEMENTED"),
+                          (grpc.secure_channel(registry, strange_credentials(attacker.logs), options=[alone, ("grpc.ssl_target_name_override", "baton.internal")]), "UNAVAILABLE")):
+        count(attacker, 0, connections=1)
+        with channel:
+            try:
+                wp_grpc.RegistryStub(channel).RegisterWorker(request, timeout=20)
+                raise AssertionError("a stranger has registered")
+            except grpc.RpcError as error:
+                assert error.code().name == code, error.code()
+        count(attacker, request.ByteSize(), ended=1)

@@ -11,6 +11,8 @@
 
 #define LOOK_US 5000u
 
+static bool gated; /* the servers have a frame gate, which ends the TLS */
+
 struct world {
     struct authority authority, other;
     struct folder server_folder, client_folder;
@@ -57,6 +59,12 @@ static int set_up_world(void **state)
     return 0;
 }
 
+static int set_up_gated_world(void **state)
+{
+    gated = true;
+    return set_up_world(state);
+}
+
 static int tear_down_world(void **state)
 {
     struct world *world = *state;
@@ -75,6 +83,7 @@ static int tear_down_world(void **state)
     authority_destroy(&world->authority);
     authority_destroy(&world->other);
     free(world);
+    gated = false;
     return 0;
 }
 
@@ -84,6 +93,7 @@ static void serve(struct world *world, bool of_clients, const char *peer_name)
     world->server_certificates = open_files(&world->server_folder, true, of_clients);
     const struct rpc_server_config config = {.listen = "127.0.0.1:0",
                                              .tls = {world->server_certificates, peer_name},
+                                             .gate = {.on = gated},
                                              .max_message_bytes = MESSAGE_LIMIT,
                                              .max_queued_bytes = QUEUE_LIMIT,
                                              .max_calls = 64,
@@ -297,5 +307,13 @@ int main(void)
         CASE(test_certificates_change_under_calls),
         CASE(test_many_connections_while_certificates_change),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    /* The same with the TLS of the frame gate, which knows no names. */
+#define GATED(name) cmocka_unit_test_setup_teardown(name, set_up_gated_world, tear_down_world)
+    const struct CMUnitTest gated_tests[] = {
+        GATED(test_a_server_with_a_certificate),        GATED(test_another_ca_and_no_tls_at_all),
+        GATED(test_clients_show_certificates),          GATED(test_a_client_without_a_certificate),
+        GATED(test_a_client_with_anothers_certificate), GATED(test_certificates_change_under_calls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL) +
+           cmocka_run_group_tests(gated_tests, NULL, NULL);
 }

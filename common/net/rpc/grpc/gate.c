@@ -8,6 +8,7 @@
 #include "common/net/rpc/grpc/listener.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,8 @@
 #include <unistd.h>
 
 #define EVENTS_AT_ONCE 64
+#define CROWD_CALLS    256     /* a connection that ends with so many left much memory behind */
+#define TRIM_AFTER_US  2000000 /* core has freed it by then */
 
 /* --- names and places --- */
 
@@ -96,6 +99,10 @@ void gate_count_calls(struct gate *gate, struct gate_connection *connection)
 void gate_give_places_back(struct gate *gate, struct gate_connection *connection)
 {
     const struct sockaddr *address = (const struct sockaddr *)&connection->address;
+    if (connection->calls >= CROWD_CALLS) {
+        connection->loop->trim_us = connection->loop->now_us + TRIM_AFTER_US;
+        gate_loop_due(connection->loop, connection->loop->trim_us);
+    }
     pthread_mutex_lock(&gate->lock);
     if (connection->placed)
         peer_places_give_back(gate->config.places, address);
@@ -170,6 +177,11 @@ static void look_through(struct gate_loop *loop)
         uint64_t one_us = gate_connection_look(one);
         due_us = one_us < due_us ? one_us : due_us;
     }
+    if (loop->now_us >= loop->trim_us) {
+        malloc_trim(0); /* the C library would keep it */
+        loop->trim_us = UINT64_MAX;
+    }
+    due_us = loop->trim_us < due_us ? loop->trim_us : due_us;
     uint64_t soonest_us = loop->now_us + GATE_LOOK_EVERY_US;
     loop->due_us = due_us > soonest_us ? due_us : soonest_us;
 }
@@ -234,7 +246,8 @@ static void *gate_main(void *argument)
 
 static enum status loop_start(struct gate *gate, struct gate_loop *loop, struct error *err)
 {
-    *loop = (struct gate_loop){.gate = gate, .due_us = UINT64_MAX, .epoll_fd = -1};
+    *loop = (struct gate_loop){
+        .gate = gate, .due_us = UINT64_MAX, .trim_us = UINT64_MAX, .epoll_fd = -1};
     TAILQ_INIT(&loop->connections);
     TAILQ_INIT(&loop->arrivals);
     atomic_init(&loop->stop_us, UINT64_MAX);

@@ -34,7 +34,7 @@ def all_places_of_the_door(attacker):
     hold(attacker, b"")
 
 
-@attack("HTTP", keyed=True)
+@attack("HTTP", keyed=True, quick=True)
 def slow_heads(attacker):
     hold(attacker, HEAD.encode())
 

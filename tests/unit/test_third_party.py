@@ -49,7 +49,8 @@ def test_the_libraries_are_those_that_the_programs_name():
     for name in PROGRAMS:
         needed |= {re.sub(r"(-\d+\.\d+)?\.so\b.*", "", soname) for soname in elf_file.ElfFile(BUILD / "bin" / name).needed}
     needed = {name if name != "libyaml-0" else "libyaml" for name in needed if not NOT_OURS.search(name)}
-    assert needed == listed(LIBRARIES, "Linked as")
+    # libyaml is called by libcyaml alone: whether a program names it, too, is the linker's choice.
+    assert listed(LIBRARIES, "Linked as") - {"libyaml"} <= needed <= listed(LIBRARIES, "Linked as")
 
 
 def test_the_packages_are_those_that_a_build_installs():

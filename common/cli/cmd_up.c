@@ -327,8 +327,8 @@ static enum status serve(struct up *up, struct error *err)
 {
     struct cluster_file file = describe(up);
     up->cluster.changed = false;
+    print_ready(up, &file); /* comes first: the ready file says that all of it is there */
     TRY(publish(up, &file, err));
-    print_ready(up, &file);
     if (up->settings.restart)
         cluster_keep(&up->cluster, up->settings.restart_wait_us, up->settings.start_timeout_us);
     cluster_watch(&up->cluster, up->settings.restart ? up->settings.liveness_timeout_us : 0);

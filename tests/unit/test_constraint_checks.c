@@ -16,7 +16,7 @@
 #include "tests/unit/checks_fixture.h"
 
 #define FINE    "[a-z]+"
-#define REFUSED "(?=a)"
+#define REFUSED "(?<=a)"
 
 static struct constraint_source *regex_of(const char *text)
 {
@@ -65,7 +65,7 @@ static void test_each_is_compiled_once(void **state)
         assert_int_equal(settle(checks, &told, FINE, &err), CONSTRAINT_FINE);
         assert_int_equal(settle(checks, &told, REFUSED, &err), CONSTRAINT_REFUSED);
         assert_string_equal(err.text,
-                            "regex: lookahead (?=) isn't supported at byte 1 of the pattern");
+                            "regex: lookbehind (?<=) isn't supported at byte 1 of the pattern");
     }
     struct constraint_checks_counts counts = constraint_checks_counts(checks);
     assert_int_equal(counts.compiled, 2);

@@ -12,7 +12,7 @@ def golden(model):
     return json.loads((GOLDEN / model / "golden.json").read_text())["prompts"]
 
 
-@pytest.mark.parametrize("model", ["llama", "llama-mha", "llama3-rope", "llama-wide", "mistral-headdim", "mistral-window", "qwen2", "qwen3"])
+@pytest.mark.parametrize("model", ["llama", "llama-mha", "llama3-rope", "llama-wide", "mistral-headdim", "mistral-window", "qwen2", "qwen3", "rope-longrope"])
 def test_greedy_ids(start_cluster, connect, model):
     cluster = start_cluster(model=GOLDEN / model, compute="f32", settings={"chunk-tokens": 64})
     client = connect(cluster)

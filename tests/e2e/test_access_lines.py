@@ -123,9 +123,9 @@ def test_an_answer_that_is_too_large(served):
 def test_answers_that_are_too_large_together(served):
     """The last of two prompts decides it; their ends often come together: neither was answered."""
     _, door, log = served("--client-buffer", "4KiB")
-    assert door.complete("a", n=10, max_tokens=2040).status == 200
+    assert door.complete("a", n=10, max_tokens=80).status == 200
     for i in range(1, 11):
-        assert door.complete(["a", "a"], {"x-request-id": f"o{i}"}, n=10, max_tokens=2040).error[1] == "answer_too_large"
+        assert door.complete(["a", "a"], {"x-request-id": f"o{i}"}, n=10, max_tokens=80).error[1] == "answer_too_large"
         assert {line["status"] for line in logged(log, 10 + 20 * i)[-20:]} == {"answer_too_large"}
 
 

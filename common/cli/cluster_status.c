@@ -193,7 +193,9 @@ enum status cluster_status_get(const struct http_remote *router, uint64_t timeou
 {
     enum status status = http_get(router, "/status", timeout_us, text, err);
     const struct error why = *err;
-    if (status == STATUS_NOT_FOUND || (status != STATUS_OK && strstr(why.text, "speak HTTP")))
+    /* A port of gRPC closes what isn't HTTP/2. */
+    if (status == STATUS_NOT_FOUND ||
+        (status != STATUS_OK && strstr(why.text, "without an answer")))
         error_set(err, status,
                   "%s (figures are at the address that `baton up` prints behind HTTP, "
                   "--metrics-listen of baton-router)",

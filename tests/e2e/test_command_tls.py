@@ -86,7 +86,7 @@ def test_what_a_refusal_says(shared, what, where, flags, told):
 @pytest.mark.parametrize("command", ["status", "top"])
 def test_an_address_without_figures_is_told_with_the_one_that_has(start_cluster, command):
     cluster = start_cluster()
-    for address, why in ((json.loads(cluster.ready_file.read_text())["openai"], "answered 404 Not Found"), (cluster.grpc, "does not speak HTTP")):
+    for address, why in ((json.loads(cluster.ready_file.read_text())["openai"], "answered 404 Not Found"), (cluster.grpc, "closed the connection without an answer")):
         done = baton(command, address)
         assert done.returncode == 1 and why in done.stderr, done.stderr
         assert done.stderr.endswith("(figures are at the address that `baton up` prints behind HTTP, --metrics-listen of baton-router)\n"), done.stderr

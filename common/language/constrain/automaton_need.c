@@ -27,7 +27,8 @@ static uint8_t larger(uint8_t a, uint8_t b)
 
 /* Finds frames that are enough for each string that counts. From each of its states bytes lead on,
  * if `needs` is to be 0, until no more characters may come: then the string can end. */
-static void find_string_needs(const struct automaton *automaton, uint8_t *needs)
+static void find_string_needs(const struct automaton *automaton, struct compile_steps *steps,
+                              uint8_t *needs)
 {
     memset(needs, 0, automaton->string_count);
     for (size_t i = 0; i < automaton->state_count; i++) {
@@ -37,6 +38,7 @@ static void find_string_needs(const struct automaton *automaton, uint8_t *needs)
         bool byte = false;
         if (!state->inside || state->need != AUTOMATON_NEVER)
             continue;
+        steps->taken += automaton->class_count;
         for (uint32_t c = 0; c < automaton->class_count; c++) {
             byte = byte || row[c] != AUTOMATON_NONE;
             if (row[c] != AUTOMATON_NONE && !automaton->states[row[c]].junction)
@@ -105,7 +107,7 @@ static bool find_reached(struct needing *n)
     for (bool changed = true; changed && !compile_steps_over(n->steps);) {
         changed = false;
         if (automaton->string_count)
-            find_string_needs(automaton, n->needs);
+            find_string_needs(automaton, n->steps, n->needs);
         for (size_t i = automaton->state_count; i-- > 0;) {
             if (automaton->states[i].need != AUTOMATON_NEVER || !gets_to_end(n, i))
                 continue;

@@ -173,7 +173,10 @@ static void on_accepted(struct tag *tag, bool ok)
     bool crowded = false;
     struct rpc_call *call = take_call(acceptor, method, &crowded);
     acceptor_clear(acceptor);
-    bool full = call_set_add(of->calls, call) > of->max_calls;
+    /* Calls of an address beyond its share, which are over and not cleared away yet, keep no other
+     * address out. */
+    size_t most = crowded || !of->gate ? of->max_calls : 2 * of->max_calls;
+    bool full = call_set_add(of->calls, call) > most;
     pthread_mutex_lock(&of->calls->lock);
     bool stopping = of->stopping;
     pthread_mutex_unlock(&of->calls->lock);

@@ -44,12 +44,6 @@ static bool ip_of(const struct sockaddr *peer, struct ip *ip)
     return peer->sa_family == AF_INET || peer->sa_family == AF_INET6;
 }
 
-static bool is_mapped(const struct ip *ip)
-{
-    static const uint8_t prefix[V4_PREFIX / 8] = {[10] = 0xff, [11] = 0xff};
-    return !memcmp(ip->bytes, prefix, sizeof prefix);
-}
-
 /* The key of the book. No IPv6 host has a prefix that an IPv4 address or another family gets here:
  * ::/8 isn't given to hosts. Only ::1 is there, and gets 0. */
 static uint64_t key_of(const struct sockaddr *peer)
@@ -58,7 +52,9 @@ static uint64_t key_of(const struct sockaddr *peer)
     if (!ip_of(peer, &ip))
         return 1;
     uint64_t key = 0;
-    const uint8_t *from = is_mapped(&ip) ? ip.bytes + sizeof key : ip.bytes;
+    static const uint8_t mapped[V4_PREFIX / 8] = {[10] = 0xff, [11] = 0xff};
+    const uint8_t *from =
+        memcmp(ip.bytes, mapped, sizeof mapped) ? ip.bytes : ip.bytes + sizeof key;
     for (size_t i = 0; i < sizeof key; i++)
         key = key << 8 | from[i];
     return key;

@@ -241,18 +241,14 @@ static bool has_all_bytes(const uint32_t tokens[256])
     return complete;
 }
 
-/* Returns whether each part of a word becomes a token, and at most one unknown character each. */
-static bool keeps_all(const struct bpe_alphabet *alphabet)
-{
-    return has_all_bytes(alphabet->bytes) || has_all_bytes(alphabet->fallback) ||
-           (alphabet->unk != BPE_NONE && !alphabet->fuse_unk);
-}
-
 /* Returns the most bytes of a text that one token can stand for; 0: there is no bound. */
 static size_t most_bytes_of(const struct tokenizer *t)
 {
     size_t most = t->model.vocabulary.longest, shrinks = 1;
-    bool bounded = keeps_all(&t->model.bpe.alphabet);
+    const struct bpe_alphabet *alphabet = &t->model.bpe.alphabet;
+    /* Each part of a word becomes a token, and at most one unknown character each. */
+    bool bounded = has_all_bytes(alphabet->bytes) || has_all_bytes(alphabet->fallback) ||
+                   (alphabet->unk != BPE_NONE && !alphabet->fuse_unk);
     most = most > MAX_UTF8_BYTES ? most : MAX_UTF8_BYTES; /* an unknown character */
     for (size_t i = 0; i < t->normalizer.step_count; i++) {
         const struct normalizer_step *step = &t->normalizer.steps[i];

@@ -62,12 +62,6 @@ static bool take_memory(struct openai_call *call, const struct openai_request *r
     return false;
 }
 
-/* The model's template knows reasoning. */
-static bool model_reasons(const struct served_model *model)
-{
-    return model->chat && *chat_template_forms(model->chat)->reasoning_begin;
-}
-
 struct openai_call *openai_call_create(struct openai_api *api, struct http_exchange *exchange,
                                        const struct openai_request *request, size_t model,
                                        const char *name)
@@ -90,19 +84,19 @@ struct openai_call *openai_call_create(struct openai_api *api, struct http_excha
     call->one_tool_call = request->one_call;
     call->constraint_param = request->constraint_param;
     call->has_bias = request->sampling.n_logit_bias > 0;
-    call->answer =
-        (struct openai_answer){.kind = request->kind,
-                               .request_id = call->name,
-                               .model = served->name,
-                               .created_s = (uint64_t)time(NULL),
-                               .include_usage = request->include_usage,
-                               .continuous_usage = request->continuous_usage,
-                               .logprobs = request->logprobs,
-                               .token_ids = request->return_token_ids,
-                               .tool_named = request->tool_choice == OPENAI_TOOLS_NAMED,
-                               .reasoning = request->separate_reasoning &&
-                                            request->include_reasoning && model_reasons(served),
-                               .tools = call->has_parser ? served->tools : TOOL_FORMAT_NONE};
+    bool model_reasons = served->chat && *chat_template_forms(served->chat)->reasoning_begin;
+    call->answer = (struct openai_answer){
+        .kind = request->kind,
+        .request_id = call->name,
+        .model = served->name,
+        .created_s = (uint64_t)time(NULL),
+        .include_usage = request->include_usage,
+        .continuous_usage = request->continuous_usage,
+        .logprobs = request->logprobs,
+        .token_ids = request->return_token_ids,
+        .tool_named = request->tool_choice == OPENAI_TOOLS_NAMED,
+        .reasoning = request->separate_reasoning && request->include_reasoning && model_reasons,
+        .tools = call->has_parser ? served->tools : TOOL_FORMAT_NONE};
     str_init(&call->frames, api->max_answer_bytes);
     str_init(&call->body, api->max_answer_bytes);
     call->choices_each = request->choices;

@@ -2,6 +2,7 @@
 import http.client
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 from bare import Bare
 from client import Client, pb
 from front import SETTINGS, Front
-from harness import BATON, GOLDEN, SHAKESPEARE, TOP, wait_until
+from harness import BATON, GOLDEN, LONG, SHAKESPEARE, TOP, wait_until
 from wire import DATA, END_HEADERS, HEADERS, Wire, call_headers, frame, message
 
 FEW = ("prlimit", "--nofile=128:128")
@@ -80,14 +81,17 @@ def test_a_router_out_of_descriptors(door, tmp_path):
     assert f"raise it to {warning[1]} (ulimit -Hn" in warning[0]
 
 
-def test_clients_of_http_keep_no_worker_out(start_cluster, connect):
-    """130 clients of HTTP come and stay, as many as the share. A worker that is killed meanwhile comes back, registers and answers."""
-    cluster = start_cluster(model=GOLDEN / "llama", restart=True, prefix=FEW, settings=SETTINGS)
+@pytest.mark.parametrize("files,clients", [(128, 130)] + [(4096, 4100)] * LONG)  # the second with as many as max-connections has by default
+def test_clients_of_http_keep_no_worker_out(start_cluster, connect, files, clients):
+    """Clients of HTTP come and stay, as many as the share. A worker that is killed meanwhile comes back, registers and answers."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    cluster = start_cluster(model=GOLDEN / "llama", restart=True, prefix=("prlimit", f"--nofile={files}:{files}"), settings=SETTINGS)
     front = Front(cluster)
-    crowd = connect_many(front.address, 130)
+    crowd = connect_many(front.address, clients)
     for connection in crowd:
         connection.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    wait_until("most are refused", lambda: sum(map(closed, crowd)) > 65, 20)
+    wait_until("most are refused", lambda: sum(map(closed, crowd)) > clients // 2, 20)
     inside = [connection for connection in crowd if not closed(connection)]
     assert inside
 

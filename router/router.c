@@ -21,8 +21,9 @@
 #include <string.h>
 #include <time.h>
 
-#define STOP_GRACE_US 1000000u /* for statuses to reach clients */
-#define MORE_CALLS    1024u    /* for other services: health, registrations */
+#define STOP_GRACE_US    1000000u  /* for statuses to reach clients */
+#define FLOOD_PENALTY_US 10000000u /* see rpc.h: penalty_us */
+#define MORE_CALLS       1024u     /* for other services: health, registrations */
 
 static const char *const services[] = {GRPC_API_SERVICE, REGISTRY_SERVICE};
 
@@ -195,6 +196,7 @@ static struct rpc_gate gate_of(struct router *router)
                        : peer_places_default_share(router->room.grpc_connections);
     return (struct rpc_gate){.on = true,
                              .address_connections = share,
+                             .penalty_us = FLOOD_PENALTY_US,
                              .uncounted = config->proxy_addresses,
                              .handshake_us = config->client_handshake_us,
                              .idle_us = config->client_idle_us,

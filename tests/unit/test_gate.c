@@ -346,6 +346,47 @@ static void test_one_connection_more_than_the_share(void **state)
     close(third);
 }
 
+/* The first flood leaves the address one of its two places; without end of the penalty. */
+static void test_a_flood_costs_places(void **state)
+{
+    struct world *w = *state;
+    serve(w, (struct rpc_gate){.address_connections = 2, .penalty_us = UINT64_MAX / 2});
+    int flood = greet(w), first, second;
+    while (say_frame(flood, SETTINGS, ACK, 0, NULL, 0))
+        ;
+    close(flood);
+    wait_ends(w, FRAME_GATE_SETTINGS, 1);
+    for (int i = 0; i < 2000 && !is_let_in(w, &first); i++) /* the flood's own place */
+        close(first);
+    unsigned refused = atomic_load(&w->ends[FRAME_GATE_ADDRESS_SHARE]);
+    second = connect_raw(w);
+    assert_int_equal(read_to_end(second), -1);
+    wait_ends(w, FRAME_GATE_ADDRESS_SHARE, refused + 1);
+    close(first);
+}
+
+static void test_a_penalty_ends(void **state)
+{
+    struct world *w = *state;
+    serve(w, (struct rpc_gate){.address_connections = 2, .penalty_us = 1});
+    int flood = greet(w), first, second;
+    while (say_frame(flood, SETTINGS, ACK, 0, NULL, 0))
+        ;
+    close(flood);
+    wait_ends(w, FRAME_GATE_SETTINGS, 1);
+    for (int i = 0; i < 2000 && !is_let_in(w, &first); i++)
+        close(first);
+    bool let_in = false;
+    for (int i = 0; i < 2000 && !let_in; i++) {
+        let_in = is_let_in(w, &second);
+        if (!let_in)
+            close(second);
+    }
+    assert_true(let_in);
+    close(first);
+    close(second);
+}
+
 static void test_addresses_without_a_share(void **state)
 {
     struct world *w = *state;
@@ -442,6 +483,8 @@ int main(void)
         CASE(test_silence_has_limits),
         CASE(test_an_idle_connection_ends),
         CASE(test_one_connection_more_than_the_share),
+        CASE(test_a_flood_costs_places),
+        CASE(test_a_penalty_ends),
         CASE(test_addresses_without_a_share),
         CASE(test_calls_of_an_address),
         CASE(test_a_stop_sends_what_is_left),

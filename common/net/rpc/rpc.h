@@ -129,6 +129,7 @@ struct rpc_gate {
     uint64_t first_call_us;     /* 0: 60 s */
     uint64_t idle_us;           /* without a call. 0: no limit */
     size_t address_connections; /* at once from one peer address. 0: no limit */
+    uint64_t penalty_us;        /* so long a flood costs its address a part of that share */
     /* Open calls of one peer address, on all its connections. More are refused with
      * RESOURCE_EXHAUSTED, `too_many_calls`. While it has half as many more, which don't read that,
      * nothing further is read from the address. 0: half of max_calls. */

@@ -70,12 +70,44 @@ bool gate_holds(struct gate *gate, const struct gate_connection *connection)
     return calls >= gate->config.calls_most;
 }
 
+/* Gives back the places of penalties that end by `until_us`. With the lock. */
+static void end_penalties(struct gate *gate, uint64_t until_us)
+{
+    for (struct gate_penalty *one; (one = STAILQ_FIRST(&gate->penalties));) {
+        if (one->until_us > until_us)
+            return;
+        STAILQ_REMOVE_HEAD(&gate->penalties, link);
+        for (; one->places > 0; one->places--)
+            peer_places_give_back(gate->config.places, (const struct sockaddr *)&one->address);
+        free(one);
+    }
+}
+
+/* Costs the address of a flood some of its places for a while. */
+static void punish(struct gate *gate, const struct sockaddr_storage *address)
+{
+    if (!gate->config.places || !gate->config.penalty_us)
+        return;
+    struct gate_penalty *penalty = calloc(1, sizeof *penalty);
+    ASSERT(penalty);
+    penalty->address = *address;
+    penalty->until_us = clock_now_us() + gate->config.penalty_us;
+    pthread_mutex_lock(&gate->lock);
+    while (penalty->places < gate->config.penalty_places &&
+           peer_places_take(gate->config.places, (const struct sockaddr *)address) !=
+               PEER_PLACE_NONE)
+        penalty->places++;
+    STAILQ_INSERT_TAIL(&gate->penalties, penalty, link);
+    pthread_mutex_unlock(&gate->lock);
+}
+
 static bool take_place(struct gate *gate, struct gate_connection *connection)
 {
     const struct sockaddr *address = (const struct sockaddr *)&connection->address;
     if (!gate->config.places)
         return true;
     pthread_mutex_lock(&gate->lock);
+    end_penalties(gate, clock_now_us());
     connection->placed = peer_places_take(gate->config.places, address) == PEER_PLACE_TAKEN;
     pthread_mutex_unlock(&gate->lock);
     return connection->placed;
@@ -116,6 +148,8 @@ void gate_report(struct gate *gate, const struct gate_connection *connection,
 {
     if (gate->config.ended)
         gate->config.ended(gate->config.context, end);
+    if (frame_gate_end_is_flood(end))
+        punish(gate, &connection->address);
     if (frame_gate_end_is_flood(end) || end == FRAME_GATE_ADDRESS_SHARE ||
         end == FRAME_GATE_NO_DESCRIPTOR)
         log_warn_limited("gate", "peer=%s reason=%s msg=\"connection ended: %s\"", connection->peer,
@@ -293,6 +327,7 @@ enum status gate_open(const struct gate_config *config, struct gate **out, struc
     ASSERT(gate->loops);
     pthread_mutex_init(&gate->door_lock, NULL);
     pthread_mutex_init(&gate->lock, NULL);
+    STAILQ_INIT(&gate->penalties);
     const struct tls_server_config tls = {
         .certificates = config->certificates, .protocol = "\x02h2", .module = "gate"};
     enum status status = STATUS_OK;
@@ -363,6 +398,7 @@ void gate_close(struct gate *gate, uint64_t grace_us)
     for (unsigned i = 0; i < gate->config.threads; i++)
         loop_stop(&gate->loops[i]);
     tls_server_close(gate->tls);
+    end_penalties(gate, UINT64_MAX);
     peer_places_destroy(gate->config.places);
     peer_places_destroy(gate->config.calls);
     pthread_mutex_destroy(&gate->door_lock);

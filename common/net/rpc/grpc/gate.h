@@ -30,6 +30,11 @@ struct gate_config {
      * address that holds as many as calls_most, until some of them end. */
     struct peer_places *places, *calls;
     size_t calls_share, calls_most;
+    /* A connection that ends because of a flood costs its address that many further
+     * places, for penalty_us. A stranger that comes back again and again is soon closed before core
+     * sees it. */
+    size_t penalty_places;
+    uint64_t penalty_us;
     /* Gives core its end of a connection, which is core's then. On a thread of the gate. */
     void (*enter)(void *context, int fd);
     /* The gate has ended a connection. Any thread; must not block. */

@@ -76,6 +76,14 @@ struct gate_loop {
     struct gate_list arrivals;
 };
 
+/* Places that an address misses after a flood. */
+struct gate_penalty {
+    STAILQ_ENTRY(gate_penalty) link;
+    struct sockaddr_storage address;
+    size_t places;
+    uint64_t until_us;
+};
+
 struct gate {
     struct gate_config config;
     struct tls_server *tls; /* the listener's thread; NULL: none */
@@ -84,7 +92,8 @@ struct gate {
     pthread_mutex_t door_lock;
     bool shut; /* core takes no more connections; under door_lock */
 
-    pthread_mutex_t lock; /* guards the books of config, and the peers */
+    pthread_mutex_t lock; /* guards the books of config, the penalties, and the peers */
+    STAILQ_HEAD(gate_penalties, gate_penalty) penalties; /* oldest first */
     struct gate_peer {
         char name[GATE_PEER_BYTES];
         struct sockaddr_storage address;
@@ -96,7 +105,7 @@ struct gate {
 
 /* Gives core its end of a pair, under the name of the connection's client. */
 void gate_enter(struct gate *gate, int core_fd, const struct gate_connection *connection);
-/* Counts an end, and logs it. */
+/* Counts an end, and logs it. A flood costs its address places. */
 void gate_report(struct gate *gate, const struct gate_connection *connection,
                  enum frame_gate_end end);
 /* Counts the connection's open streams for its address. */

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PENALTY_PARTS         16 /* a flood costs its address such a part of its connections */
 #define ACCEPTORS_PER_QUEUE   8
 #define MAX_PATH_BYTES        256
 #define DEFAULT_MAX_CALLS     16384
@@ -326,6 +327,8 @@ static enum status open_gate(struct rpc_server *server, const struct rpc_server_
     /* Refused calls are calls, too, until their client has read that. */
     size_t calls = server->acceptors.max_calls;
     gate.calls_share = asked->address_calls ? asked->address_calls : (calls + 1) / 2;
+    gate.penalty_places = (asked->address_connections + PENALTY_PARTS - 1) / PENALTY_PARTS;
+    gate.penalty_us = asked->penalty_us;
     gate.calls_most = gate.calls_share + (gate.calls_share + 1) / 2;
     struct peer_ranges uncounted = {.count = 0};
     if (asked->uncounted)

@@ -436,6 +436,45 @@ static void test_limits_of_time(void **state)
     end(&w);
 }
 
+/* The head of a frame says that the block ends; its payload comes byte by byte. */
+static void test_a_trickled_block_has_a_limit(void **state)
+{
+    (void)state;
+    static const uint8_t zero = 0;
+    static const struct {
+        uint8_t type;
+        size_t length;
+    } rows[] = {{HEADERS, 16384}, {HEADERS, 1}, {CONTINUATION, 300}};
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+        struct world w;
+        begin(&w);
+        w.now_us += 1000;
+        uint64_t begun_us = w.now_us;
+        if (rows[row].type == CONTINUATION)
+            assert_true(from_client(&w, HEADERS, 0, 1, 300));
+        size_t left = rows[row].length;
+        const uint8_t head[9] = {
+            0, (uint8_t)(left >> 8), (uint8_t)left, rows[row].type, END_HEADERS, 0, 0, 0, 1};
+        assert_int_equal(frame_gate_from_client(&w.gate, head, sizeof head, w.now_us, &w.end),
+                         sizeof head);
+        for (; left; left--) {
+            w.now_us += 10;
+            expect_end_at(&w.gate, begun_us + HANDSHAKE_US, FRAME_GATE_HEADER_TIMEOUT);
+            assert_int_equal(frame_gate_from_client(&w.gate, &zero, 1, w.now_us, &w.end), 1);
+        }
+        assert_int_equal(frame_gate_due_us(&w.gate), UINT64_MAX);
+        end(&w);
+    }
+
+    /* An empty last frame ends the block at once. */
+    struct world w;
+    begin(&w);
+    assert_true(from_client(&w, HEADERS, 0, 1, 300));
+    assert_true(from_client(&w, CONTINUATION, END_HEADERS, 1, 0));
+    assert_int_equal(frame_gate_due_us(&w.gate), UINT64_MAX);
+    end(&w);
+}
+
 /* --- GOAWAY --- */
 
 static void test_goaway(void **state)
@@ -547,6 +586,7 @@ int main(void)
         cmocka_unit_test(test_streams_are_limited),
         cmocka_unit_test(test_another_protocol),
         cmocka_unit_test(test_limits_of_time),
+        cmocka_unit_test(test_a_trickled_block_has_a_limit),
         cmocka_unit_test(test_goaway),
         cmocka_unit_test(test_all_ends_have_names),
         cmocka_unit_test(test_cuts_change_nothing),

@@ -198,11 +198,16 @@ static enum frame_gate_end judge_block(struct frame_gate *gate, const struct fra
         end = spend(gate, BUDGET_EMPTY, 1, now_us);
     else if (!last && frame->length < SMALL_BYTES)
         end = spend(gate, BUDGET_SMALL, 1, now_us);
-    if (last) {
-        gate->block_us = 0;
-        gate->called = true;
-    }
+    gate->block_ends = last;
     return end;
+}
+
+/* The payload of the block's last frame is whole. */
+static void end_block(struct frame_gate *gate)
+{
+    gate->block_ends = false;
+    gate->block_us = 0;
+    gate->called = true;
 }
 
 static enum frame_gate_end judge_headers(struct frame_gate *gate, const struct frame *frame,
@@ -358,10 +363,15 @@ size_t frame_gate_from_client(struct frame_gate *gate, const uint8_t *bytes, siz
         struct frame frame;
         bool whole;
         size_t count = next_head(&gate->client, bytes + used, size - used, &frame, &whole);
+        bool more = gate->client.payload_left > 0;
+        if (gate->block_ends && (whole || !more)) /* the head is of the frame behind the block */
+            end_block(gate);
         if (whole)
             *end = judge_frame(gate, &frame, now_us);
         if (*end) /* the frame stays out: at least the last byte of its head */
             return used + count - 1;
+        if (gate->block_ends && !more)
+            end_block(gate);
         used += count;
     }
     return size;

@@ -88,6 +88,7 @@ struct frame_gate {
     bool server_begun;    /* a frame of the server has come */
     size_t block_bytes;   /* the open header block's */
     uint64_t block_us;    /* when it began; 0: none is open */
+    bool block_ends;      /* its last frame's head has come; the payload not wholly */
     uint64_t begun_us, idle_since_us;
     uint32_t last_stream;                           /* the highest that the client has opened */
     uint32_t settings_unanswered, pings_unanswered; /* sent by the server */

@@ -43,6 +43,8 @@ static const struct shape to_compile[] = {
      "{\"allOf\":[{\"enum\":[1]},{\"enum\":[1]}],\"enum\":[1,{", "\"k#\":1", ",", 9000, "}]}"},
     {"choices between values", CONSTRAINT_JSON_SCHEMA, "{\"oneOf\":[", "{\"const\":#}", ",", 7000,
      "]}"},
+    {"tags that tell nothing apart", CONSTRAINT_JSON_SCHEMA, "{\"oneOf\":[{\"properties\":{",
+     "\"#\":{\"const\":1}", ",", 6500, "}},{}]}"},
     {"a pattern as large as is taken", CONSTRAINT_JSON_SCHEMA,
      "{\"type\":\"string\",\"pattern\":\"", "(a|b)*a(a|b){13}$", "", 1, "\"}"},
     {"properties", CONSTRAINT_JSON_SCHEMA, "{\"properties\":{", "\"p#\":{}", ",", 8000, "}}"},

@@ -599,11 +599,14 @@ static void test_alternatives_open_at_once(void **state)
                 "too many alternatives open at once");
 }
 
-/* Each property is compared with those before it. */
+/* Each property is compared with those before it, and so is each tag that a union is tried with. */
 static void test_steps_are_limited(void **state)
 {
     (void)state;
     check_limit(CONSTRAINT_JSON_SCHEMA, repeated("{\"properties\":{", "\"p#\":{}", 8000, "}}"),
+                "takes more than 33554432 steps to compile");
+    check_limit(CONSTRAINT_JSON_SCHEMA,
+                repeated("{\"oneOf\":[{\"properties\":{", "\"#\":{\"const\":1}", 6500, "}},{}]}"),
                 "takes more than 33554432 steps to compile");
 }
 

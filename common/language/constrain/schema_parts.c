@@ -144,8 +144,8 @@ enum status schema_flatten(struct schema_compiler *compiler, struct schema_parts
 
 /* ---------------------------------------------------------- telling alternatives of oneOf apart */
 
-/* Compares only types, enum and const. Two objects also exclude each other by
- * a required property: with different values of these, or forbidden by the other schema. */
+/* Compares only types, enum and const. Two objects also exclude each other by a required property:
+ * with different values of these, or forbidden by the other schema. */
 #define MAX_DEPTH 4 /* properties of properties that are looked into */
 
 static enum status exclusive_parts(struct schema_compiler *compiler, const struct schema_parts *a,
@@ -325,10 +325,12 @@ static enum status find_overlap(struct schema_compiler *compiler, const struct j
 
 /* Finds the schema that requires the property, made at its first use: equal rules need equal
  * pointers. */
-static enum status require(struct schema_compiler *compiler, const char *name,
+static enum status require(struct schema_compiler *compiler, const char *name, uint32_t path,
                            const struct json_value **schema)
 {
     const char *known;
+    if (!schema_spend(compiler, (1 + compiler->tag_count) * SCHEMA_KEYWORD_STEPS))
+        return schema_fail_full(compiler, path);
     for (size_t i = 0; i < compiler->tag_count; i++) {
         *schema = json_root(compiler->tags[i]);
         if (json_as_string(json_at(json_find(*schema, "required"), 0), &known, NULL, NULL) ==
@@ -362,7 +364,7 @@ static enum status try_tag(struct schema_compiler *compiler, const struct json_v
     size_t first, second;
     if (strlen(name) > SCHEMA_MAX_NAME_BYTES)
         return STATUS_OK;
-    TRY(require(compiler, name, &schema));
+    TRY(require(compiler, name, path, &schema));
     TRY(find_overlap(compiler, list, schema, path, &first, &second));
     if (second == json_count(list))
         *tag = schema;

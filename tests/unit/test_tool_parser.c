@@ -2,6 +2,8 @@
  * the result. */
 #include "router/doors/openai/tool_parser.h"
 
+#include "common/base/utf8.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -16,6 +18,7 @@ struct heard {
     struct str text;
     enum tool_event_kind last;
     bool any;
+    bool characters;    /* the input came in whole ones */
     unsigned arguments; /* events of arguments */
 };
 
@@ -24,6 +27,8 @@ static void on_event(void *context, const struct tool_event *event)
     struct heard *heard = context;
     bool same = heard->any && heard->last == event->kind && event->kind != TOOL_CALL;
     assert_true(event->length);
+    if (heard->characters)
+        assert_true(utf8_valid(event->text, event->length, NULL));
     if (event->kind == TOOL_CALL)
         str_addf(&heard->text, "|%u:", event->index);
     else if (event->kind == TOOL_ARGUMENTS)
@@ -36,22 +41,45 @@ static void on_event(void *context, const struct tool_event *event)
     heard->any = true;
 }
 
-/* In pieces of `step` bytes; 0: at once. */
-static void parse_to(enum tool_format format, const char *text, size_t step, bool cut,
-                     struct heard *heard)
+/* Bytes of the next piece: `step`, and with `characters` the rest of the last one. */
+static size_t piece_of(const char *text, size_t length, size_t step, bool characters)
+{
+    size_t count = step && step < length ? step : length;
+    while (characters && count < length && (text[count] & 0xc0) == 0x80)
+        count++;
+    return count;
+}
+
+/* In pieces of `step` bytes, or of the characters that these begin; 0: at once. */
+static void parse_as(enum tool_format format, const char *text, size_t step, bool characters,
+                     bool cut, struct heard *heard)
 {
     static const char *const names[] = {"get", "put"};
     struct tool_parser_config config = {
         .format = format, .names = names, .name_count = 2, .event = on_event, .context = heard};
     struct tool_parser parser;
     size_t length = strlen(text);
-    *heard = (struct heard){.any = false};
+    *heard = (struct heard){.characters = characters};
     str_init(&heard->text, 1u << 20);
     tool_parser_init(&parser, &config);
-    for (size_t at = 0; at < length; at += step ? step : length)
-        tool_parser_push(&parser, text + at, !step || length - at < step ? length - at : step);
+    for (size_t at = 0, count; at < length; at += count) {
+        count = piece_of(text + at, length - at, step, characters);
+        tool_parser_push(&parser, text + at, count);
+    }
     tool_parser_end(&parser, cut);
     tool_parser_deinit(&parser);
+}
+
+/* In pieces of bytes: nothing else comes of it than of whole characters. */
+static void parse_to(enum tool_format format, const char *text, size_t step, bool cut,
+                     struct heard *heard)
+{
+    struct heard whole;
+    parse_as(format, text, step, false, cut, heard);
+    parse_as(format, text, step, true, cut, &whole);
+    assert_int_equal(heard->text.length, whole.text.length);
+    assert_memory_equal(heard->text.data, whole.text.data, whole.text.length);
+    str_deinit(&whole.text);
 }
 
 static void parse(enum tool_format format, const char *text, size_t step, struct heard *heard)
@@ -128,6 +156,15 @@ static const struct {
      "|<tool_call>{\"name\":\"get\" \"arguments\":{}}</tool_call>"},
     {HERMES, "<tool_call>get\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
      "|<tool_call>get\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"},
+    /* Quotation marks and keys that aren't JSON's, of several bytes. */
+    {HERMES, "<tool_call>{\u201cname\u201d: \u201cget\u201d}</tool_call>",
+     "|<tool_call>{\u201cname\u201d: \u201cget\u201d}</tool_call>"},
+    {HERMES, "<tool_call>{\"name\": \u201cget\u201d, \"arguments\": {}}</tool_call>",
+     "|<tool_call>{\"name\": \u201cget\u201d, \"arguments\": {}}</tool_call>"},
+    {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":{}\u3002</tool_call>",
+     "|0:get={}|\u3002</tool_call>"},
+    {LLAMA, "{\u540d\u79f0: \"get\"}", "|{\u540d\u79f0: \"get\"}"},
+    {MISTRAL, "[TOOL_CALLS][\u201cget\u201d]", "|[TOOL_CALLS][\u201cget\u201d]"},
     {LLAMA, "{\"name\": \"get\", \"parameters\": {\"a\": 1}", "|0:get={\"a\": 1}"},
     {LLAMA, "{\"name\": \"get\", \"parameters\": {\"a\": 1} so", "|0:get={\"a\": 1}|so"},
     {LLAMA, "{\"name\":\"get\",\"parameters\":{}; {\"name\":\"put\",\"parameters\":{}}",
@@ -249,6 +286,40 @@ static void test_what_is_held_is_bounded(void **state)
     free(text);
 }
 
+/* However many bytes its characters have, and wherever they begin. */
+static void test_what_is_held_ends_with_a_character(void **state)
+{
+    (void)state;
+    static const struct {
+        enum tool_format format;
+        const char *before;
+        size_t limit;
+    } rows[] = {
+        {HERMES, "<tool_call>{\"", TOOL_MAX_NAME},
+        {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":{},\"", TOOL_MAX_NAME},
+        {HERMES, "<tool_call>{\"name\":\"", TOOL_MAX_NAME},
+        {HERMES, "<tool_call>{\"x\":\"", TOOL_MAX_HELD_BYTES},
+        {DEEPSEEK, DEEPSEEK_CALL_BEGIN "function", 512},
+    };
+    static const char *const characters[] = {"\u00e9", "\u20ac", "\U0001f3ad"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (size_t n = 0; n < 12; n++) {
+            struct str text;
+            struct heard heard;
+            str_init(&text, 1u << 20);
+            str_add(&text, rows[i].before);
+            str_append(&text, "aaa", n % 4);
+            while (text.length < rows[i].limit + 200)
+                str_add(&text, characters[n / 4]);
+            parse(rows[i].format, text.data, 1 + 97 * n, &heard);
+            if (!strstr(rows[i].before, "arguments"))
+                assert_string_equal(heard.text.data + 1, text.data);
+            str_deinit(&heard.text);
+            str_deinit(&text);
+        }
+    }
+}
+
 static void test_calls_are_bounded(void **state)
 {
     (void)state;
@@ -346,6 +417,7 @@ int main(void)
         cmocka_unit_test(test_calls_that_are_cut_off),
         cmocka_unit_test(test_arguments_stream),
         cmocka_unit_test(test_what_is_held_is_bounded),
+        cmocka_unit_test(test_what_is_held_ends_with_a_character),
         cmocka_unit_test(test_calls_are_bounded),
         cmocka_unit_test(test_a_name_over_its_limit_is_no_call),
         cmocka_unit_test(test_what_is_far_away_is_no_marker),

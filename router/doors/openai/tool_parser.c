@@ -53,6 +53,13 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
+/* Whether the byte is inside a character. What is held doesn't end before one, since it may become
+ * an event. */
+static bool is_inside(char c)
+{
+    return (c & 0xc0) == 0x80;
+}
+
 /* Whether the text begins with the marker. */
 static enum match marker_match(const char *text, size_t length, const char *marker)
 {
@@ -153,7 +160,7 @@ static void keep(struct tool_object *object, char byte)
 {
     if (object->length < sizeof object->text)
         object->text[object->length++] = byte;
-    else
+    else if (!is_inside(byte))
         object->state = TOOL_OBJECT_BROKEN;
 }
 
@@ -271,6 +278,12 @@ static void open_call(struct tool_parser *parser, const char *text, size_t lengt
     parser->state = TOOL_STATE_OPENED;
 }
 
+/* Whether there is no room to hold the byte. Bytes inside a character have some of their own. */
+static bool is_full(const struct tool_parser *parser, char byte)
+{
+    return parser->held.length + (is_inside(byte) ? 1 : 4) >= TOOL_MAX_HELD_BYTES;
+}
+
 /* The held text is no call: sends it as text. */
 static void give_up(struct tool_parser *parser)
 {
@@ -357,25 +370,26 @@ static size_t step_scan(struct tool_parser *parser, const char *text, size_t len
     struct tool_object *object = &parser->object;
     for (size_t at = 0; at < length; at++) {
         bool told = parser->told;
-        if (!told && parser->held.length + 1 >= TOOL_MAX_HELD_BYTES) {
+        if (!told && is_full(parser, text[at])) {
             give_up(parser);
             return at;
         }
-        if (!told)
-            str_append(&parser->held, &text[at], 1);
         if (object_take(object, text[at]))
             str_append(&parser->arguments, &text[at], 1);
-        bool over = object->state == TOOL_OBJECT_DONE || object->state == TOOL_OBJECT_BROKEN;
+        bool broken = object->state == TOOL_OBJECT_BROKEN;
+        if (!told && !broken)
+            str_append(&parser->held, &text[at], 1);
+        bool over = object->state == TOOL_OBJECT_DONE || broken;
         bool whole = !told && object->state == TOOL_OBJECT_DONE && settle_arguments(parser);
         bool known = whole || (parser->arguments.length && *parser->arguments.data == '{');
         bool call = told || (object->has_name && known && tell_call(parser, object->name));
         if (!call && (over || (object->has_name && known))) {
             give_up(parser);
-            return at + 1;
+            return at + !broken;
         }
         if (over) {
             end_call(parser, true, arguments_begun(object));
-            return at + (object->state == TOOL_OBJECT_DONE);
+            return at + !broken;
         }
     }
     tell_arguments(parser);
@@ -432,7 +446,8 @@ static size_t step_head(struct tool_parser *parser, const char *text, size_t len
 {
     struct tool_object *object = &parser->object;
     size_t count = 0;
-    while (count < length && text[count] != '{' && parser->held.length + count <= HEAD_HELD)
+    while (count < length && text[count] != '{' &&
+           parser->held.length + count <= HEAD_HELD + (is_inside(text[count]) ? 3u : 0u))
         count++;
     str_append(&parser->held, text, count);
     if (count == length && parser->held.length <= HEAD_HELD)

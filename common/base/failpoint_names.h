@@ -22,6 +22,9 @@
     X("router.send_release", true, "fail: a Release command is dropped")                           \
     /* Router, on a thread that reads large requests. */                                           \
     X("doors.body", false, "a large request is about to be read, beside its door")                 \
+    /* Router, on the thread that read the body of an HTTP request. */                             \
+    X("doors.submit", false, "an HTTP request was read; its calls are not submitted")              \
+    X("doors.submitted", false, "its calls are submitted; nothing watches the client yet")         \
     /* Workers: transfer thread, step thread. */                                                   \
     X("worker.session_lose", true, "a command has come; fail: the worker breaks its Session")      \
     X("worker.send_tokens", true, "tokens are about to be sent; fail: they are dropped")           \

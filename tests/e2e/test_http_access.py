@@ -174,6 +174,28 @@ def test_a_large_request_holds_up_no_other(doors):
         client.close()
 
 
+@pytest.mark.parametrize("size", [0, 300_000], ids=["small", "large"])
+@pytest.mark.parametrize("point", ["doors.submit", "doors.submitted"])
+def test_a_client_leaves_while_its_request_is_submitted(doors, point, size):
+    """Large bodies are submitted beside the HTTP loop, which sees the client leave meanwhile: of a body with two prompts neither call is closed before it is submitted, and neither is forgotten. A small one is submitted on the loop."""
+    ours, = doors({"ours": {}}, process_environment={"router": failpoint(point, "pause")})
+    pid = ours.cluster.pids["router"]
+    body = b'{"prompt": ["To be", "or not"], "max_tokens": 300, "ignore_eos": true}' + b" " * size
+    host, port = ours.address.rsplit(":", 1)
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nAuthorization: Bearer {ours.key}\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(head.encode() + body)
+        wait_until("it is held", ours.cluster.failpoint_hits, 20)
+        connection.shutdown(socket.SHUT_WR)
+        if size:
+            assert connection.recv(1) == b"", "the loop has not ended the exchange"
+    ours.cluster.failpoint_go(point)
+    wait_until("both calls have ended", lambda: ours.cluster.total("router", "baton_router_requests_total") == 2, 20)
+    wait_until("nothing is left", lambda: ours.cluster.total("router", "baton_router_requests") == 0, 20)
+    assert ours.complete("To be", **SHORT).status == 200
+    assert ours.cluster.pids["router"] == pid and ours.cluster.total("router", "baton_router_requests_total") == 3
+
+
 def test_priorities(doors):
     ours, chosen = doors({"ours": {}, "chosen": {"priorities": "high,normal"}})
     reply = ours.complete("To be", priority=-1, **SHORT)

@@ -148,7 +148,7 @@ void openai_call_leave(struct openai_call *call, enum rpc_code code)
             dispatch_close(call->api->dispatch, call->calls[i], code);
 }
 
-/* Runs on the loop's thread, after all that the handler did. */
+/* Runs on the loop's thread. The calls are submitted. */
 static void on_over(void *context, struct http_exchange *exchange, enum http_outcome outcome)
 {
     struct openai_call *call = context;

@@ -4,8 +4,9 @@
  *
  * References: of the maker, of each call until it is released, and of the exchange's watcher. The
  * last one dropped frees this, and drops the calls.
- * Threads: made on the HTTP loop that got the request, which also runs the watcher. In between it
- * belongs to the dispatcher's turn. A call leaves the dispatcher as soon as it is told: the HTTP
+ * Threads: made on the thread that reads the body, the HTTP loop that got the request or a reader
+ * of large ones. The loop runs the watcher. From its submission on it belongs to the dispatcher's
+ * turn. A call leaves the dispatcher as soon as it is told: the HTTP
  * server bounds in bytes and time what a client doesn't read. */
 #ifndef BATON_ROUTER_DOORS_OPENAI_OPENAI_CALL_H
 #define BATON_ROUTER_DOORS_OPENAI_OPENAI_CALL_H
@@ -66,7 +67,8 @@ enum reason openai_call_admit(struct openai_call *call, struct error *err);
 void openai_call_give_back(struct openai_call *call);
 /* Closes all calls: the client has left, or none was submitted. */
 void openai_call_leave(struct openai_call *call, enum rpc_code code);
-/* From now on the calls are closed when the client leaves. False: it has left. */
+/* From now on the submitted calls are closed when the exchange is over. False: it is over, and the
+ * caller closes them. */
 bool openai_call_watch(struct openai_call *call);
 
 /* --- openai_call_choice.c: parts of the answer. A stream's go into call->frames as chunks, others

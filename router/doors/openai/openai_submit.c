@@ -1,6 +1,7 @@
 #include "router/doors/openai/openai_submit.h"
 
 #include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/base/str.h"
 #include "router/doors/openai/openai_admit.h"
 #include "router/doors/openai/openai_call.h"
@@ -218,14 +219,16 @@ static void give_back_grant(struct submission *s)
     s->grant = NULL;
 }
 
-/* Submits all calls of the body. */
+/* Submits all calls of the body. The exchange is watched after that: on a reader's thread it can be
+ * over at any time, and a call must not be closed before it is submitted. */
 static void submit(struct submission *s)
 {
     struct openai_call *call = s->call;
-    bool watched = openai_call_watch(call);
     give_back_grant(s); /* the calls have their shares */
+    FAILPOINT("doors.submit");
     dispatch_submit(s->api->dispatch, call->calls, s->made);
-    if (!watched)
+    FAILPOINT("doors.submitted");
+    if (!openai_call_watch(call)) /* also if the answer was sent meanwhile */
         openai_call_leave(call, RPC_CANCELLED);
 }
 

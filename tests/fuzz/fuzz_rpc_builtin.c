@@ -59,10 +59,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                        .service_count = 1,
                                        .descriptors = descriptors,
                                        .descriptor_count = 2};
+    static struct builtin_streams streams;
     static struct reflection *reflection; /* nothing changes after its creation */
     if (!reflection)
-        reflection = reflection_create(&config);
-    struct health *health = health_create(services, 1);
+        reflection = reflection_create(&config, &streams);
+    struct health *health = health_create(services, 1, &streams);
     struct rpc_method methods[METHODS];
     health_methods(health, methods);
     reflection_methods(reflection, methods + HEALTH_METHODS);
@@ -70,6 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fake_rpc.full = false;
     drive(&input, health, methods);
     fake_rpc_forget();
+    FUZZ_CHECK(atomic_load(&streams.count) == 0);
     health_destroy(health);
     return 0;
 }

@@ -8,6 +8,8 @@
 #include "proto/health.pb-c.h"
 #include "proto/reflection.pb-c.h"
 
+#include <unistd.h>
+
 struct fixture {
     struct rpc_runtime *runtime;
     struct rpc_server *server;
@@ -129,6 +131,75 @@ static void test_health_watch_follows_the_state(void **state)
         rpc_call_unref(calls[i]);
         probe_deinit(&probes[i]);
     }
+}
+
+static struct rpc_call *start_stream(struct probe *probe, struct fixture *f, int kind)
+{
+    static const char *const paths[] = {
+        "/grpc.health.v1.Health/Watch", "/grpc.health.v1.Health/Watch",
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
+    probe_init(probe);
+    struct rpc_call *call = probe_start(probe, f->channel, paths[kind], 0);
+    if (kind < 2)
+        send_health_request(call, kind ? "no.such.Service" : "");
+    else
+        assert_int_equal(rpc_call_send(call, "", 0), STATUS_OK);
+    return call;
+}
+
+static void end_stream(struct probe *probe, struct rpc_call *call)
+{
+    rpc_call_cancel(call);
+    probe_wait(probe, &probe->closed, 1);
+    rpc_call_unref(call);
+    probe_deinit(probe);
+}
+
+/* Returns whether there is room for a stream of that kind. */
+static bool has_room(struct fixture *f, int kind)
+{
+    struct probe probe;
+    struct rpc_call *call = start_stream(&probe, f, kind);
+    pthread_mutex_lock(&probe.lock);
+    while (!probe.messages && !probe.closed)
+        pthread_cond_wait(&probe.changed, &probe.lock);
+    bool room = probe.messages > 0;
+    pthread_mutex_unlock(&probe.lock);
+    if (!room) {
+        assert_int_equal(probe.end.code, RPC_RESOURCE_EXHAUSTED);
+        assert_string_equal(probe.reason, "too_many_watches");
+        assert_string_equal(probe.sentence, "1024 streams of health watches and reflection are "
+                                            "open at this server, which is its limit");
+    }
+    end_stream(&probe, call);
+    return room;
+}
+
+/* Watches, also of services that aren't there, and reflection count together. */
+static void test_streams_without_a_key_are_limited(void **state)
+{
+    struct fixture *f = *state;
+    struct probe *probes = calloc(BUILTIN_MAX_STREAMS, sizeof *probes);
+    struct rpc_call *calls[BUILTIN_MAX_STREAMS];
+    assert_non_null(probes);
+    for (int i = 0; i < BUILTIN_MAX_STREAMS; i++) {
+        calls[i] = start_stream(&probes[i], f, i % 4);
+        probe_wait(&probes[i], &probes[i].messages, 1);
+    }
+    for (int kind = 0; kind < 4; kind++)
+        assert_false(has_room(f, kind));
+    check(f, "", RPC_OK); /* no stream */
+    for (int kind = 0; kind < 4; kind++) {
+        end_stream(&probes[kind], calls[kind]);
+        for (int try = 0; !has_room(f, kind); try++) { /* the server learns it a bit later */
+            assert_true(try < 5000);
+            usleep(1000);
+        }
+    }
+    for (int i = 4; i < BUILTIN_MAX_STREAMS; i++)
+        end_stream(&probes[i], calls[i]);
+    free(probes);
 }
 
 static void test_malformed_requests(void **state)
@@ -391,6 +462,7 @@ int main(void)
         cmocka_unit_test(test_how_core_writes_them),
         WITH_FIXTURE(test_health_check),
         WITH_FIXTURE(test_health_watch_follows_the_state),
+        WITH_FIXTURE(test_streams_without_a_key_are_limited),
         WITH_FIXTURE(test_malformed_requests),
         WITH_FIXTURE(test_requests_that_are_too_large),
         WITH_FIXTURE(test_reflection_in_both_versions),

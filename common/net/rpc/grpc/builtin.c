@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_WATCHES      1024
 #define HEALTH_BYTES     4096 /* a service's name fits many times */
 #define MAX_SERVICES     64
 #define REFLECTION_BYTES 16384
@@ -23,6 +22,28 @@
 static void keep_service(struct rpc_call *call, void *service)
 {
     rpc_call_set_context(call, service);
+}
+
+/* --- streams --- */
+
+/* False: there is no room, and the call was finished. Otherwise leave_stream must follow. */
+static bool enter_stream(struct builtin_streams *streams, struct rpc_call *call)
+{
+    if (atomic_fetch_add(&streams->count, 1) < BUILTIN_MAX_STREAMS)
+        return true;
+    atomic_fetch_sub(&streams->count, 1);
+    char sentence[128];
+    snprintf(
+        sentence, sizeof sentence,
+        "%d streams of health watches and reflection are open at this server, which is its limit",
+        BUILTIN_MAX_STREAMS);
+    rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "too_many_watches", sentence);
+    return false;
+}
+
+static void leave_stream(struct builtin_streams *streams)
+{
+    atomic_fetch_sub(&streams->count, 1);
 }
 
 /* --- health --- */
@@ -36,18 +57,20 @@ struct watch {
 struct health {
     const char *const *services;
     size_t service_count;
+    struct builtin_streams *streams;
     pthread_mutex_t lock; /* guards the fields below; taken before a call's lock */
     bool serving;
     struct watch *watches; /* for known services */
-    size_t watch_count;
 };
 
-struct health *health_create(const char *const *services, size_t service_count)
+struct health *health_create(const char *const *services, size_t service_count,
+                             struct builtin_streams *streams)
 {
     struct health *health = calloc(1, sizeof *health);
     ASSERT(health);
     health->services = services;
     health->service_count = service_count;
+    health->streams = streams;
     pthread_mutex_init(&health->lock, NULL);
     return health;
 }
@@ -113,39 +136,38 @@ static void on_check(struct rpc_call *call, struct rpc_bytes bytes)
     rpc_call_finish(call, RPC_OK, NULL, NULL);
 }
 
+/* A watch that is refused has no context. */
 static void open_watch(struct rpc_call *call, void *service)
 {
+    struct health *health = service;
+    rpc_call_set_context(call, NULL);
+    if (!enter_stream(health->streams, call))
+        return;
     struct watch *watch = calloc(1, sizeof *watch);
     ASSERT(watch);
-    watch->health = service;
+    watch->health = health;
     rpc_call_set_context(call, watch);
 }
 
 static void on_watch(struct rpc_call *call, struct rpc_bytes bytes)
 {
     struct watch *watch = rpc_call_context(call);
-    struct health *health = watch->health;
     bool is_known;
-    if (!read_request(health, call, bytes, &is_known))
+    if (!watch || !read_request(watch->health, call, bytes, &is_known))
         return;
     /* Stays open: the protocol allows that the service appears later. Ours are fixed. */
     if (!is_known) {
         send_state(call, STATE(SERVICE_UNKNOWN));
         return;
     }
+    struct health *health = watch->health;
     pthread_mutex_lock(&health->lock);
-    if (health->watch_count < MAX_WATCHES) {
-        watch->call = call;
-        watch->next = health->watches;
-        if (watch->next)
-            watch->next->previous = watch;
-        health->watches = watch;
-        health->watch_count++;
-        send_state(call, state_of(health));
-    } else {
-        rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "too_many_watches",
-                        "too many health watches");
-    }
+    watch->call = call;
+    watch->next = health->watches;
+    if (watch->next)
+        watch->next->previous = watch;
+    health->watches = watch;
+    send_state(call, state_of(health));
     pthread_mutex_unlock(&health->lock);
 }
 
@@ -153,6 +175,8 @@ static void on_watch_closed(struct rpc_call *call, const struct rpc_end *end)
 {
     (void)end;
     struct watch *watch = rpc_call_context(call);
+    if (!watch)
+        return;
     struct health *health = watch->health;
     pthread_mutex_lock(&health->lock);
     if (watch->call) {
@@ -162,9 +186,9 @@ static void on_watch_closed(struct rpc_call *call, const struct rpc_end *end)
             health->watches = watch->next;
         if (watch->next)
             watch->next->previous = watch->previous;
-        health->watch_count--;
     }
     pthread_mutex_unlock(&health->lock);
+    leave_stream(health->streams);
     free(watch);
 }
 
@@ -365,6 +389,7 @@ struct reflection {
     struct descriptor_files files;
     const char *services[MAX_SERVICES];
     size_t service_count;
+    struct builtin_streams *streams;
 };
 
 static const char *const builtin_services[] = {"grpc.health.v1.Health",
@@ -372,10 +397,12 @@ static const char *const builtin_services[] = {"grpc.health.v1.Health",
                                                "grpc.reflection.v1alpha.ServerReflection"};
 #define BUILTIN_COUNT (sizeof builtin_services / sizeof *builtin_services)
 
-struct reflection *reflection_create(const struct rpc_server_config *config)
+struct reflection *reflection_create(const struct rpc_server_config *config,
+                                     struct builtin_streams *streams)
 {
     struct reflection *reflection = calloc(1, sizeof *reflection);
     ASSERT(reflection && config->service_count <= MAX_SERVICES - BUILTIN_COUNT);
+    reflection->streams = streams;
     for (size_t i = 0; i < config->service_count; i++)
         reflection->services[reflection->service_count++] = config->services[i];
     for (size_t i = 0; i < BUILTIN_COUNT; i++)
@@ -493,9 +520,18 @@ static void answer_request(const struct reflection *reflection, struct answer *a
     }
 }
 
+/* A call that is refused has no context. */
+static void open_reflection(struct rpc_call *call, void *service)
+{
+    struct reflection *reflection = service;
+    rpc_call_set_context(call, enter_stream(reflection->streams, call) ? reflection : NULL);
+}
+
 static void on_message(struct rpc_call *call, struct rpc_bytes bytes)
 {
     const struct reflection *reflection = rpc_call_context(call);
+    if (!reflection)
+        return;
     struct arena arena;
     arena_init(&arena, REFLECTION_BYTES);
     struct answer *answer = calloc(1, sizeof *answer);
@@ -518,7 +554,16 @@ static void on_message(struct rpc_call *call, struct rpc_bytes bytes)
 
 static void on_half_close(struct rpc_call *call)
 {
-    rpc_call_finish(call, RPC_OK, NULL, NULL);
+    if (rpc_call_context(call))
+        rpc_call_finish(call, RPC_OK, NULL, NULL);
+}
+
+static void on_reflection_closed(struct rpc_call *call, const struct rpc_end *end)
+{
+    (void)end;
+    const struct reflection *reflection = rpc_call_context(call);
+    if (reflection)
+        leave_stream(reflection->streams);
 }
 
 void reflection_methods(struct reflection *reflection,
@@ -528,9 +573,11 @@ void reflection_methods(struct reflection *reflection,
         "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
     for (size_t i = 0; i < REFLECTION_METHODS; i++)
-        methods[i] = (struct rpc_method){
-            .path = paths[i],
-            .handlers = {.open = keep_service, .message = on_message, .half_close = on_half_close},
-            .service = reflection,
-            .client_streams = true};
+        methods[i] = (struct rpc_method){.path = paths[i],
+                                         .handlers = {.open = open_reflection,
+                                                      .message = on_message,
+                                                      .half_close = on_half_close,
+                                                      .closed = on_reflection_closed},
+                                         .service = reflection,
+                                         .client_streams = true};
 }

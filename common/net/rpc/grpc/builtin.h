@@ -6,13 +6,26 @@
 
 #include "common/net/rpc/rpc.h"
 
+#include <stdatomic.h>
+
+/* The open streams of one server: health watches, of any service, and reflection. They need no key,
+ * last as long as the client likes, and take room from its other calls: one more than
+ * BUILTIN_MAX_STREAMS is refused as RPC_RESOURCE_EXHAUSTED. Zero: none. */
+#define BUILTIN_MAX_STREAMS 1024
+
+struct builtin_streams {
+    _Atomic size_t count;
+};
+
 /* --- health --- */
 
 struct health;
 
 #define HEALTH_METHODS 2
 
-struct health *health_create(const char *const *services, size_t service_count);
+/* `streams` outlives it. */
+struct health *health_create(const char *const *services, size_t service_count,
+                             struct builtin_streams *streams);
 void health_destroy(struct health *health); /* all its calls have ended */
 void health_methods(struct health *health, struct rpc_method methods[HEALTH_METHODS]);
 void health_set_serving(struct health *health, bool serving);
@@ -23,8 +36,10 @@ struct reflection;
 
 #define REFLECTION_METHODS 2
 
-/* Takes services and descriptors from the config and adds those of the built-in services. */
-struct reflection *reflection_create(const struct rpc_server_config *config);
+/* Takes services and descriptors from the config and adds those of the built-in services. `streams`
+ * outlives it. */
+struct reflection *reflection_create(const struct rpc_server_config *config,
+                                     struct builtin_streams *streams);
 void reflection_destroy(struct reflection *reflection); /* all its calls have ended */
 void reflection_methods(struct reflection *reflection,
                         struct rpc_method methods[REFLECTION_METHODS]);

@@ -74,6 +74,7 @@ struct rpc_server {
     void (*late)(void *context);
     void *late_context;
     struct rpc_method *methods; /* ours, then the built-in ones */
+    struct builtin_streams streams;
     struct health *health;
     struct reflection *reflection;
     struct tag shutdown_tag;
@@ -103,7 +104,7 @@ static void acceptor_clear(struct acceptor *acceptor)
 }
 
 /* Takes the acceptor's call. `method` NULL: there is none of that name. *crowded: the client's
- * address has its share of calls without this one. */
+ * address has its share of calls already. */
 static struct rpc_call *take_call(struct acceptor *acceptor, const struct rpc_method *method,
                                   bool *crowded)
 {
@@ -478,8 +479,8 @@ enum status rpc_server_start(struct rpc_runtime *runtime, const struct rpc_serve
     made->shutdown_tag.run = on_shutdown;
     call_set_init(&made->calls);
     made->core = create_core(made, config);
-    made->health = health_create(config->services, config->service_count);
-    made->reflection = reflection_create(config);
+    made->health = health_create(config->services, config->service_count, &made->streams);
+    made->reflection = reflection_create(config, &made->streams);
     add_methods(made, config);
     enum status status = secure(made, config, err);
     if (status == STATUS_OK)

@@ -67,17 +67,26 @@ static bool release_piece(struct answer_deltas *out, bool last)
     return out->stop != STOP_MATCHER_NONE;
 }
 
-/* A tag may be a special token, which isn't text. The splitter gets it all the same. */
+static bool is_tag(const char *tag, const char *text, size_t length)
+{
+    return strlen(tag) == length && !memcmp(tag, text, length);
+}
+
+/* A tag may be a special token, which isn't text. The splitter gets it all the same where it begins
+ * or ends reasoning; elsewhere it would become text. Half a character before it ends there. */
 static void add_special_tag(struct answer_deltas *out, uint32_t id)
 {
-    const struct reasoning_tags *tags = &out->splitter.tags;
+    const struct reasoning_splitter *splitter = &out->splitter;
+    bool inside = splitter->state == REASONING_INSIDE;
+    bool may_begin = !out->detokenizer.held_count &&
+                     (inside ? splitter->may_repeat && !splitter->repeated : !splitter->matched);
     size_t length = 0;
     const char *text = token_special_text(out->tokenizer, id, &length);
-    for (int end = 0; text && end < 2; end++) {
-        const char *tag = end ? tags->end : tags->begin;
-        if (strlen(tag) == length && !memcmp(tag, text, length))
-            str_append(&out->piece, text, length);
-    }
+    if (!text || (!(may_begin && is_tag(splitter->tags.begin, text, length)) &&
+                  !(inside && is_tag(splitter->tags.end, text, length))))
+        return;
+    detokenizer_flush(&out->detokenizer, &out->piece);
+    str_append(&out->piece, text, length);
 }
 
 static void grow(struct answer_deltas *out)

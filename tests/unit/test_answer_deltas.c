@@ -4,6 +4,7 @@
 
 #include "common/base/rng.h"
 #include "common/base/utf8.h"
+#include "tests/unit/tokenizer_file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,13 +16,21 @@
 
 #define TOKENIZER "deploy/local/tiny-shakespeare/tokenizer.json"
 
+#define BEGIN_ID 256
+#define END_ID   257
+
 static struct tokenizer *tokenizer;
+static struct tokenizer *tagged; /* the ids of bytes, and tags of reasoning as special tokens */
 
 static int open_tokenizer(void **state)
 {
     (void)state;
+    static const struct tokenizer_file file = {
+        .added_tokens = "[{\"id\":256,\"content\":\"<think>\",\"special\":true},"
+                        "{\"id\":257,\"content\":\"</think>\",\"special\":true}]"};
     struct error err;
-    if (tokenizer_open(TOKENIZER, &tokenizer, &err) == STATUS_OK)
+    if (tokenizer_open(TOKENIZER, &tokenizer, &err) == STATUS_OK &&
+        tokenizer_file_open(&file, &tagged, &err) == STATUS_OK)
         return 0;
     fprintf(stderr, "%s\n", err.text);
     return -1;
@@ -31,6 +40,7 @@ static int close_tokenizer(void **state)
 {
     (void)state;
     tokenizer_close(tokenizer);
+    tokenizer_close(tagged);
     return 0;
 }
 
@@ -178,6 +188,86 @@ static void test_reasoning_comes_apart(void **state)
             token_ids_deinit(&counted);
             str_deinit(&reasoning);
             answer_deinit(&answer);
+        }
+    }
+}
+
+/* Feeds ids of `source`, taking a delta now and then, and parts the answer. */
+static void part(const struct tokenizer *source, const struct reasoning_tags *tags,
+                 const uint32_t *ids, size_t count, size_t every, struct str *reasoning,
+                 struct str *content)
+{
+    struct answer_deltas_config config = {
+        .tokenizer = source, .skip_special_tokens = true, .reasoning = tags};
+    struct answer_deltas out;
+    struct stream_delta delta;
+    struct error err;
+    assert_int_equal(answer_deltas_init(&out, &config, &err), STATUS_OK);
+    str_init(reasoning, 1 << 16);
+    str_init(content, 1 << 16);
+    for (size_t i = 0; i <= count; i++) {
+        if (i == count)
+            answer_deltas_end(&out, FINISH_EOS);
+        else
+            assert_false(
+                answer_deltas_token(&out, &(struct stream_token){ids[i], 0, NULL}, FINISH_NONE));
+        if ((i == count || i % every == 0) && answer_deltas_take(&out, &delta)) {
+            str_append(reasoning, delta.reasoning.bytes, delta.reasoning.length);
+            str_append(content, delta.text.bytes, delta.text.length);
+        }
+    }
+    answer_deltas_deinit(&out);
+}
+
+/* In these rows a B is the special begin tag, and an E the end tag. They never are text. */
+static void test_special_tags(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool inside;
+        const char *reasoning, *content;
+    } rows[] = {
+        {"Bso\nE\nyes", false, "so", "yes"},
+        {" \nBsoEyes", false, "so", "yes"},
+        {"soEyes", true, "so", "yes"},
+        {"\nBsoEyes", true, "so", "yes"},
+        /* An end tag behind half a character ends it. */
+        {"so \xe2\x82"
+         "Eyes",
+         true, "so \xef\xbf\xbd", "yes"},
+        {"Bso \xe2\x82"
+         "E\xacyes",
+         false, "so \xef\xbf\xbd", "\xef\xbf\xbdyes"},
+        /* Tags where none is awaited. */
+        {"Eyes", false, "", "yes"},
+        {"EBsoEyes", false, "so", "yes"},
+        {"yes BE no", false, "", "yes  no"},
+        {"\xe2\x82"
+         "B\xac",
+         false, "", "\xe2\x82\xac"},
+        {"<thB so", false, "", "<th so"},
+        {"<thBsoEyes", true, "<thso", "yes"},
+        {"so BBmoreEyesE.B.", true, "so more", "yes.."},
+        {"BBsoEyes", true, "so", "yes"},
+        {"<E", true, "<", ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct reasoning_tags tags = {
+            .begin = "<think>", .end = "</think>", .inside = rows[i].inside};
+        uint32_t ids[64];
+        size_t count = strlen(rows[i].text);
+        for (size_t at = 0; at < count; at++) {
+            char byte = rows[i].text[at];
+            ids[at] = byte == 'B' ? BEGIN_ID : byte == 'E' ? END_ID : (unsigned char)byte;
+        }
+        for (size_t every = 1; every < 4; every++) {
+            struct str reasoning, content;
+            part(tagged, &tags, ids, count, every, &reasoning, &content);
+            if (strcmp(reasoning.data, rows[i].reasoning) || strcmp(content.data, rows[i].content))
+                fail_msg("%s: %s|%s", rows[i].text, reasoning.data, content.data);
+            str_deinit(&reasoning);
+            str_deinit(&content);
         }
     }
 }
@@ -457,6 +547,7 @@ int main(void)
         cmocka_unit_test(test_text_is_the_same_however_it_is_taken),
         cmocka_unit_test(test_half_a_character_waits),
         cmocka_unit_test(test_reasoning_comes_apart),
+        cmocka_unit_test(test_special_tags),
         cmocka_unit_test(test_a_stop_string_ends_the_answer),
         cmocka_unit_test(test_what_may_become_a_stop_is_held_back),
         cmocka_unit_test(test_a_stop_may_come_with_the_flush),

@@ -281,6 +281,25 @@ static uint64_t due_us(const struct cluster *cluster, size_t index)
     return care->restart.due_us ? care->restart.due_us : UINT64_MAX;
 }
 
+static void ask(struct cluster *cluster, size_t index, uint64_t now_us)
+{
+    const struct process *process = &cluster->processes[index];
+    struct cluster_care *care = &cluster->care[index];
+    uint64_t limit_us = cluster->silence_limit_us;
+    switch (liveness_ask(&care->question, process->member.address)) {
+    case LIVENESS_OUT: break;
+    case LIVENESS_REFUSED: liveness_failed(&care->liveness, limit_us, now_us); break;
+    case LIVENESS_CANNOT:
+        if (liveness_postponed(&care->liveness, limit_us, now_us))
+            log_warn(MOD,
+                     "msg=\"cannot ask whether %s still answers: no descriptor or port is left, or "
+                     "its address is none of this machine\" role=%s pid=%d address=%s",
+                     process->member.name, process->member.role, (int)process->member.pid,
+                     process->member.address);
+        break;
+    }
+}
+
 /* Asks child `index`, says that it is silent, or ends it. */
 static void watch(struct cluster *cluster, size_t index, uint64_t now_us)
 {
@@ -289,10 +308,7 @@ static void watch(struct cluster *cluster, size_t index, uint64_t now_us)
     uint64_t limit_us = cluster->silence_limit_us, heard_us = care->liveness.heard_us;
     switch (liveness_turn(&care->liveness, limit_us, now_us)) {
     case LIVENESS_WAIT: break;
-    case LIVENESS_ASK:
-        if (!liveness_ask(&care->question, process->member.address))
-            liveness_failed(&care->liveness, limit_us, now_us);
-        break;
+    case LIVENESS_ASK: ask(cluster, index, now_us); break;
     case LIVENESS_SAY:
         log_warn(MOD,
                  "msg=\"%s runs, but does not answer%s\" role=%s pid=%d silent_ms=%" PRIu64

@@ -33,6 +33,18 @@ void liveness_failed(struct liveness *liveness, uint64_t limit_us, uint64_t now_
     liveness->ask_us = now_us + within(LIVENESS_EVERY_US, limit_us);
 }
 
+bool liveness_postponed(struct liveness *liveness, uint64_t limit_us, uint64_t now_us)
+{
+    uint64_t wait_us = within(LIVENESS_EVERY_US, limit_us);
+    bool first = !liveness->postponed;
+    liveness->postponed = true;
+    liveness->ask_us = now_us + wait_us;
+    liveness->heard_us += wait_us;
+    liveness->unanswered_us =
+        liveness->unanswered_us == now_us ? 0 : liveness->unanswered_us + wait_us;
+    return first;
+}
+
 uint64_t liveness_next_us(const struct liveness *liveness, uint64_t limit_us)
 {
     if (!liveness->heard_us)
@@ -100,26 +112,28 @@ static bool parse(const char *text, struct sockaddr_storage *address, socklen_t 
     return true;
 }
 
-bool liveness_ask(struct liveness_question *question, const char *address)
+enum liveness_asked liveness_ask(struct liveness_question *question, const char *address)
 {
     struct sockaddr_storage at = {0};
     socklen_t length;
     liveness_drop(question);
     if (!parse(address, &at, &length))
-        return false;
+        return LIVENESS_CANNOT;
     int fd = socket(at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return false;
+        return LIVENESS_CANNOT;
     int failure = connect(fd, (struct sockaddr *)&at, length) ? errno : 0;
     socklen_t size = sizeof failure;
     if (failure == EINPROGRESS)
         getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size);
     question->fd = fd;
-    if (failure)
+    if (failure) {
         liveness_drop(question);
-    else if (!getpeername(fd, (struct sockaddr *)&at, &length)) /* else its queue is full */
+        return failure == ECONNREFUSED ? LIVENESS_REFUSED : LIVENESS_CANNOT;
+    }
+    if (!getpeername(fd, (struct sockaddr *)&at, &length)) /* else its queue is full */
         (void)shutdown(fd, SHUT_WR);
-    return !failure;
+    return LIVENESS_OUT;
 }
 
 bool liveness_answered(struct liveness_question *question)

@@ -25,11 +25,12 @@ struct liveness {           /* zero: it isn't watched */
     uint64_t ask_us;        /* the next question is due; UINT64_MAX: one is out */
     uint64_t unanswered_us; /* the first question since then; 0: none */
     bool said;              /* LIVENESS_SAY was decided */
+    bool postponed;         /* a question since then could not be put */
 };
 
 enum liveness_act {
     LIVENESS_WAIT, /* nothing until liveness_next_us */
-    LIVENESS_ASK,  /* then call liveness_heard or liveness_failed */
+    LIVENESS_ASK,  /* then call liveness_heard, liveness_failed or liveness_postponed */
     LIVENESS_SAY,  /* it doesn't answer */
     LIVENESS_END,  /* it hasn't answered for limit_us; it isn't watched any more */
 };
@@ -38,8 +39,12 @@ enum liveness_act {
 void liveness_begin(struct liveness *liveness, uint64_t limit_us, uint64_t now_us);
 /* An answer came. Returns whether LIVENESS_SAY was said before. */
 bool liveness_heard(struct liveness *liveness, uint64_t limit_us, uint64_t now_us);
-/* The question could not be put. */
+/* Nothing listens, or the connection ended without an answer: the process is silent, as before. */
 void liveness_failed(struct liveness *liveness, uint64_t limit_us, uint64_t now_us);
+/* The question of this turn could not be put, through no fault of the process: it is put later, and
+ * the time until then counts for no silence. Returns whether that is new since the last sign of
+ * life. */
+bool liveness_postponed(struct liveness *liveness, uint64_t limit_us, uint64_t now_us);
 /* Decides one act. A turn that comes LIVENESS_LATE_US after liveness_next_us follows a stop of our
  * own, which counts for no silence. Take answers before: they may have come meanwhile. */
 enum liveness_act liveness_turn(struct liveness *liveness, uint64_t limit_us, uint64_t now_us);
@@ -52,9 +57,14 @@ struct liveness_question {
     int fd; /* -1: none is out */
 };
 
-/* Puts a question to "host:port", a numeric address or localhost; a former one is taken back.
- * False: it can't be put. */
-bool liveness_ask(struct liveness_question *question, const char *address);
+enum liveness_asked {
+    LIVENESS_OUT,     /* the question is out */
+    LIVENESS_REFUSED, /* nothing listens there */
+    LIVENESS_CANNOT,  /* this process can't ask: it has no descriptor, say, or no port */
+};
+
+/* Puts a question to "host:port", a numeric address or localhost; a former one is taken back. */
+enum liveness_asked liveness_ask(struct liveness_question *question, const char *address);
 /* Once the descriptor is readable. Returns whether it was answered; it is over in any case. */
 bool liveness_answered(struct liveness_question *question);
 /* Takes it back. */

@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -208,14 +209,45 @@ static void test_a_stop_of_our_own_is_no_silence(void **state)
     }
 }
 
+/* The supervisor has no descriptor for a while: nothing tells that the process is silent. */
+static void test_a_question_that_cannot_be_put_is_no_silence(void **state)
+{
+    (void)state;
+    const uint64_t limit_us = 20 * SECOND_US;
+    for (unsigned unanswered = 0; unanswered < 2; unanswered++) {
+        struct liveness liveness;
+        liveness_begin(&liveness, limit_us, 10 * SECOND_US);
+        uint64_t now_us = 15 * SECOND_US, end_us = 115 * SECOND_US;
+        if (unanswered) {
+            assert_int_equal(liveness_turn(&liveness, limit_us, now_us), LIVENESS_ASK);
+            liveness_failed(&liveness, limit_us, now_us);
+            assert_int_equal(liveness_turn(&liveness, limit_us, 18 * SECOND_US), LIVENESS_SAY);
+            now_us += 5 * SECOND_US;
+        }
+        for (unsigned first = 1; now_us < end_us; first = 0, now_us += 5 * SECOND_US) {
+            assert_int_equal(liveness_next_us(&liveness, limit_us), now_us);
+            assert_int_equal(liveness_turn(&liveness, limit_us, now_us), LIVENESS_ASK);
+            assert_int_equal(liveness_postponed(&liveness, limit_us, now_us), first);
+        }
+        /* It can ask again: silence of before counts, and what remains of the limit ends it. */
+        uint64_t left_us = limit_us - (unanswered ? 10 : 5) * SECOND_US;
+        assert_int_equal(liveness_turn(&liveness, limit_us, now_us), LIVENESS_ASK);
+        if (!unanswered)
+            assert_int_equal(liveness_turn(&liveness, limit_us, now_us + 3 * SECOND_US),
+                             LIVENESS_SAY);
+        assert_int_equal(liveness_turn(&liveness, limit_us, now_us + left_us - 1), LIVENESS_WAIT);
+        assert_int_equal(liveness_turn(&liveness, limit_us, now_us + left_us), LIVENESS_END);
+    }
+}
+
 /* The kernel makes the connection to a process that is stopped. This is no answer; bytes and an end
  * are, and so is an end of a door that is full. */
 static void test_what_answers_a_question(void **state)
 {
     (void)state;
     struct liveness_question question = {.fd = -1};
-    assert_false(liveness_ask(&question, "no port"));
-    assert_false(liveness_ask(&question, "some.name:80"));
+    assert_int_equal(liveness_ask(&question, "no port"), LIVENESS_CANNOT);
+    assert_int_equal(liveness_ask(&question, "some.name:80"), LIVENESS_CANNOT);
     int door = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof at;
@@ -224,10 +256,18 @@ static void test_what_answers_a_question(void **state)
     char names[2][64];
     snprintf(names[0], sizeof names[0], "127.0.0.1:%u", ntohs(at.sin_port));
     snprintf(names[1], sizeof names[1], "localhost:%u", ntohs(at.sin_port));
-    assert_false(liveness_ask(&question, names[0])); /* nothing listens */
+    assert_int_equal(liveness_ask(&question, names[0]), LIVENESS_REFUSED); /* nothing listens */
     assert_int_equal(listen(door, 8), 0);
+    struct rlimit files, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    none = (struct rlimit){.rlim_max = files.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    enum liveness_asked without = liveness_ask(&question, names[0]);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_int_equal(without, LIVENESS_CANNOT);
+    assert_int_equal(question.fd, -1);
     for (int speaks = 0; speaks < 2; speaks++) {
-        assert_true(liveness_ask(&question, names[speaks]));
+        assert_int_equal(liveness_ask(&question, names[speaks]), LIVENESS_OUT);
         struct pollfd readable = {.fd = question.fd, .events = POLLIN};
         assert_int_equal(poll(&readable, 1, 20), 0);
         int fd = accept(door, NULL, NULL);
@@ -251,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_a_silent_process_is_reported_and_ended),
         cmocka_unit_test(test_an_answer_begins_anew),
         cmocka_unit_test(test_a_stop_of_our_own_is_no_silence),
+        cmocka_unit_test(test_a_question_that_cannot_be_put_is_no_silence),
         cmocka_unit_test(test_what_answers_a_question),
         cmocka_unit_test(test_the_wait_doubles_up_to_the_cap),
         cmocka_unit_test(test_a_healthy_while_starts_from_the_beginning),

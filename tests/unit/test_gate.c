@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
@@ -96,15 +97,28 @@ static void echo(struct rpc_channel *channel)
 
 /* --- HTTP/2 by hand --- */
 
-static int connect_raw(const struct world *w)
+static int connect_socket(const struct world *w, int fd)
 {
     struct sockaddr_in to = {
         .sin_family = AF_INET,
         .sin_port = htons((uint16_t)atoi(strrchr(rpc_server_address(w->server), ':') + 1)),
         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
     return fd;
+}
+
+static int connect_raw(const struct world *w)
+{
+    return connect_socket(w, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+
+/* The kernel keeps little for it. */
+static int connect_narrow(const struct world *w)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), bytes = 4096, segment = 536;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes), 0);
+    assert_int_equal(setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment), 0);
+    return connect_socket(w, fd);
 }
 
 /* False: the server has closed. */
@@ -432,6 +446,30 @@ static void test_calls_of_an_address(void **state)
     rpc_channel_destroy(channel);
 }
 
+/* Answers wait for a client that reads none of them: its connection ends. */
+static void test_a_client_that_never_reads_ends(void **state)
+{
+    struct world *w = *state;
+    static const char big[MESSAGE_LIMIT - 100];
+    serve(w, (struct rpc_gate){.stall_us = SHORT_US});
+    int fd = connect_narrow(w);
+    assert_true(say(fd, frame_gate_preface, FRAME_GATE_PREFACE_BYTES));
+    assert_true(say_frame(fd, SETTINGS, 0, 0, "\0\4\x7f\xff\xff\xff", 6)); /* a stream's window */
+    assert_true(say_frame(fd, WINDOW_UPDATE, 0, 0, "\x7f\0\0\0", 4));
+    open_call(fd, 1);
+    probe_wait(&server_probe, &server_probe.opened, 1);
+    pthread_mutex_lock(&server_probe.lock);
+    struct rpc_call *serving = server_probe.call;
+    rpc_call_ref(serving);
+    pthread_mutex_unlock(&server_probe.lock);
+    for (int i = 0; i < 2; i++) /* the gate can't pass on all of it, and core can write it */
+        assert_int_equal(rpc_call_send(serving, big, sizeof big), STATUS_OK);
+    rpc_call_unref(serving);
+    wait_ends(w, FRAME_GATE_STALLED, 1);
+    probe_wait(&server_probe, &server_probe.closed, 1);
+    close(fd);
+}
+
 /* A call's end reaches its client although the server stops at once. */
 static void test_a_stop_sends_what_is_left(void **state)
 {
@@ -487,6 +525,7 @@ int main(void)
         CASE(test_a_penalty_ends),
         CASE(test_addresses_without_a_share),
         CASE(test_calls_of_an_address),
+        CASE(test_a_client_that_never_reads_ends),
         CASE(test_a_stop_sends_what_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,6 +76,7 @@ static const struct {
     [FRAME_GATE_ADDRESS_SHARE] = {"address_share", "its address has all connections of its share",
                                   false},
     [FRAME_GATE_NO_DESCRIPTOR] = {"no_descriptor", "no file descriptor is left (ulimit -n)", false},
+    [FRAME_GATE_STALLED] = {"stalled", "it took nothing of what was sent for a while", false},
 };
 
 const char *frame_gate_end_name(enum frame_gate_end end)

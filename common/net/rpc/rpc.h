@@ -128,6 +128,7 @@ struct rpc_gate {
     uint64_t handshake_us;      /* TLS and HTTP/2's beginning. 0: 10 s */
     uint64_t first_call_us;     /* 0: 60 s */
     uint64_t idle_us;           /* without a call. 0: no limit */
+    uint64_t stall_us;          /* bytes wait, and the client takes none of them. 0: 60 s */
     size_t address_connections; /* at once from one peer address. 0: no limit */
     uint64_t penalty_us;        /* so long a flood costs its address a part of that share */
     /* Open calls of one peer address, on all its connections. More are refused with

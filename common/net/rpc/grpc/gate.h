@@ -25,6 +25,7 @@ struct gate_config {
     unsigned threads;                  /* 1 to GATE_MAX_THREADS */
     struct certificates *certificates; /* NULL: no TLS; outlive the gate */
     struct frame_gate_limits limits;
+    uint64_t stall_us; /* so long a client may take nothing of bytes that wait for it */
     /* Books of each address; the gate's from now on. NULL: not counted. A connection beyond the
      * share of `places` is closed. `calls` has open calls: see gate_peer. Nothing is read from an
      * address that holds as many as calls_most, until some of them end. */

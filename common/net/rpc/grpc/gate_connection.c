@@ -49,11 +49,11 @@ static enum tls_io send_to_core(struct gate_connection *connection, const uint8_
 }
 
 /* Keeps bytes behind those that are there already. */
-static void pipe_keep(struct gate_pipe *pipe, const uint8_t *bytes, size_t size)
+static void pipe_keep(struct gate_pipe *pipe, const uint8_t *bytes, size_t size, uint64_t now_us)
 {
     size_t room = GATE_PIPE_BYTES + FRAME_GATE_MAX_GOAWAY_BYTES;
     if (!pipe->bytes) {
-        *pipe = (struct gate_pipe){.bytes = malloc(room)};
+        *pipe = (struct gate_pipe){.bytes = malloc(room), .moved_us = now_us};
         ASSERT(pipe->bytes);
     }
     ASSERT(size <= room - pipe->end);
@@ -82,7 +82,7 @@ static bool pass_on(struct gate_connection *connection, gate_sender sender, stru
         size -= count;
     }
     if (done != TLS_CLOSED && size)
-        pipe_keep(pipe, bytes, size);
+        pipe_keep(pipe, bytes, size, connection->loop->now_us);
     return done != TLS_CLOSED;
 }
 
@@ -95,6 +95,7 @@ static bool pipe_flush(struct gate_connection *connection, gate_sender sender,
     while (pipe->bytes && (done = sender(connection, pipe->bytes + pipe->begin,
                                          pipe->end - pipe->begin, &count)) == TLS_DONE) {
         pipe->begin += count;
+        pipe->moved_us = connection->loop->now_us;
         if (pipe->begin == pipe->end)
             pipe_clear(pipe);
     }
@@ -169,7 +170,7 @@ static void end_by(struct gate_connection *connection, enum frame_gate_end end)
     size_t size = frame_gate_goaway(&connection->judge, end, goaway);
     gate_report(connection->loop->gate, connection, end);
     if (size)
-        pipe_keep(&connection->down, goaway, size);
+        pipe_keep(&connection->down, goaway, size, connection->loop->now_us);
     finish(connection, END_US);
 }
 
@@ -211,7 +212,7 @@ static void take_from_client(struct gate_connection *connection, const uint8_t *
         bytes += preface;
         size = passed - preface;
         if (connection->up.bytes) /* the preface had no room */
-            pipe_keep(&connection->up, bytes, size);
+            pipe_keep(&connection->up, bytes, size, loop->now_us);
         else
             connection->core_deaf =
                 !pass_on(connection, send_to_core, &connection->up, bytes, size);
@@ -308,6 +309,13 @@ static void on_client(struct gate_connection *connection, uint32_t events)
 
 /* --- bytes of core --- */
 
+/* Returns when the client has taken nothing for too long; UINT64_MAX: nothing waits for it. */
+static uint64_t stall_due_us(const struct gate_connection *connection)
+{
+    const struct gate_pipe *down = &connection->down;
+    return down->bytes ? down->moved_us + connection->loop->gate->config.stall_us : UINT64_MAX;
+}
+
 static void read_core(struct gate_connection *connection)
 {
     struct gate_loop *loop = connection->loop;
@@ -325,6 +333,8 @@ static void read_core(struct gate_connection *connection)
         gate_connection_destroy(connection);
     else if (end)
         end_by(connection, end);
+    else
+        gate_loop_due(loop, stall_due_us(connection));
 }
 
 static void on_core(struct gate_connection *connection, uint32_t events)
@@ -404,6 +414,8 @@ uint64_t gate_connection_look(struct gate_connection *connection)
     if (connection->phase > PHASE_PASSING)
         return connection->deadline_us;
     enum frame_gate_end end = frame_gate_at(&connection->judge, now_us);
+    if (now_us >= stall_due_us(connection))
+        end = FRAME_GATE_STALLED;
     if (end) {
         end_by(connection, end);
         watch(connection);
@@ -415,6 +427,7 @@ uint64_t gate_connection_look(struct gate_connection *connection)
         if (connection->held)
             return now_us + GATE_LOOK_EVERY_US;
     }
-    uint64_t due_us = frame_gate_due_us(&connection->judge);
+    uint64_t due_us = frame_gate_due_us(&connection->judge), stall_us = stall_due_us(connection);
+    due_us = stall_us < due_us ? stall_us : due_us;
     return due_us < connection->deadline_us ? due_us : connection->deadline_us;
 }

@@ -34,6 +34,7 @@ struct gate_side {
 struct gate_pipe {
     uint8_t *bytes; /* NULL: none; room for GATE_PIPE_BYTES and a GOAWAY */
     size_t begin, end;
+    uint64_t moved_us; /* some of them were sent, or the first of them came */
 };
 
 struct gate_connection {

@@ -28,6 +28,7 @@
 #define LAST_BYTES_TIMEOUT_US 500000  /* for connections to close in order once all calls ended */
 #define DEFAULT_HANDSHAKE_US  10000000
 #define DEFAULT_FIRST_CALL_US 60000000
+#define DEFAULT_STALL_US      60000000
 
 /* Calls end with these while the server shuts down. */
 #define STOPPING_REASON  "shutting_down"
@@ -320,6 +321,7 @@ static enum status open_gate(struct rpc_server *server, const struct rpc_server_
                                           .handshake_us = handshake_us,
                                           .first_call_us = first_call_us,
                                           .idle_us = asked->idle_us},
+                               .stall_us = asked->stall_us ? asked->stall_us : DEFAULT_STALL_US,
                                .enter = enter_core,
                                .ended = on_gate_ended,
                                .context = server};

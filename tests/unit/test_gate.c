@@ -10,7 +10,9 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { DATA, HEADERS, RST_STREAM = 3, SETTINGS, PING = 6, GOAWAY, WINDOW_UPDATE, CONTINUATION };
@@ -93,6 +95,22 @@ static void echo(struct rpc_channel *channel)
     assert_int_equal(client.end.code, RPC_OK);
     assert_string_equal(client.last, "hello");
     probe_deinit(&client);
+}
+
+/* --- a kernel without room --- */
+
+static atomic_bool no_room; /* for another descriptor that a thread of the gate watches */
+
+/* Before the C library's. */
+int epoll_ctl(int epoll_fd, int how, int fd, struct epoll_event *event)
+{
+    char name[16] = "";
+    if (atomic_load(&no_room) && how == EPOLL_CTL_ADD &&
+        !pthread_getname_np(pthread_self(), name, sizeof name) && !strcmp(name, "gate")) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return (int)syscall(SYS_epoll_ctl, epoll_fd, how, fd, event);
 }
 
 /* --- HTTP/2 by hand --- */
@@ -401,6 +419,28 @@ static void test_a_penalty_ends(void **state)
     close(second);
 }
 
+/* A connection that can't be watched ends, before it has begun or after; others live on. */
+static void test_a_kernel_without_room(void **state)
+{
+    struct world *w = *state;
+    serve(w, (struct rpc_gate){0});
+    struct rpc_channel *channel = dial(w);
+    echo(channel);
+    int half = connect_raw(w);
+    assert_true(say(half, frame_gate_preface, 10));
+    poll(NULL, 0, 20); /* the gate sees it, most likely */
+    atomic_store(&no_room, true);
+    assert_int_equal(read_to_end(connect_raw(w)), -1);
+    assert_true(say(half, frame_gate_preface + 10, FRAME_GATE_PREFACE_BYTES - 10));
+    assert_int_equal(read_to_end(half), -1);
+    echo(channel);
+    atomic_store(&no_room, false);
+    int fd;
+    assert_true(is_let_in(w, &fd));
+    close(fd);
+    rpc_channel_destroy(channel);
+}
+
 static void test_addresses_without_a_share(void **state)
 {
     struct world *w = *state;
@@ -523,6 +563,7 @@ int main(void)
         CASE(test_one_connection_more_than_the_share),
         CASE(test_a_flood_costs_places),
         CASE(test_a_penalty_ends),
+        CASE(test_a_kernel_without_room),
         CASE(test_addresses_without_a_share),
         CASE(test_calls_of_an_address),
         CASE(test_a_client_that_never_reads_ends),

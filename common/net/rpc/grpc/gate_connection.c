@@ -1,6 +1,7 @@
 #include "common/net/rpc/grpc/gate_loop.h"
 
 #include "common/base/assert.h"
+#include "common/base/log.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -355,15 +356,17 @@ static void on_core(struct gate_connection *connection, uint32_t events)
 
 /* --- events and time --- */
 
-static void side_watch(struct gate_loop *loop, struct gate_side *side, uint32_t events)
+/* False: the kernel has no room for it. */
+static bool side_watch(struct gate_loop *loop, struct gate_side *side, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = side};
     if (side->fd < 0 || side->events == events)
-        return;
+        return true;
     int how = !side->events ? EPOLL_CTL_ADD : events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
-    int failed = epoll_ctl(loop->epoll_fd, how, side->fd, &event);
-    ASSERT(!failed);
+    if (epoll_ctl(loop->epoll_fd, how, side->fd, &event))
+        return false;
     side->events = events;
+    return true;
 }
 
 /* Waits for what each side can do now. A side that can do nothing isn't watched: it would report
@@ -381,8 +384,12 @@ static void watch(struct gate_connection *connection)
         core |= EPOLLRDHUP;
     if (connection->up.bytes)
         core |= EPOLLOUT;
-    side_watch(connection->loop, &connection->client, client);
-    side_watch(connection->loop, &connection->core, core);
+    if (!side_watch(connection->loop, &connection->client, client) ||
+        !side_watch(connection->loop, &connection->core, core)) {
+        log_warn_limited("gate", "peer=%s msg=\"connection ended: it can't be watched: %s\"",
+                         connection->peer, strerrordesc_np(errno));
+        gate_connection_destroy(connection);
+    }
 }
 
 void gate_connection_begin(struct gate_connection *connection)
@@ -424,6 +431,8 @@ uint64_t gate_connection_look(struct gate_connection *connection)
     if (connection->held) {
         connection->held = gate_holds(connection->loop->gate, connection);
         watch(connection);
+        if (connection->phase == PHASE_DEAD)
+            return UINT64_MAX;
         if (connection->held)
             return now_us + GATE_LOOK_EVERY_US;
     }

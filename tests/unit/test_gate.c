@@ -343,10 +343,30 @@ static void test_an_idle_connection_ends(void **state)
     rpc_channel_destroy(channel);
 }
 
-/* The same for "/test.Test/Hold". */
+/* "POST /test.Test/Hold", literally. */
 static const uint8_t hold_headers[] =
     "\0\7:method\4POST\0\7:scheme\4http\0\5:path\17/test.Test/Hold\0\12:authority\1a"
     "\0\2te\10trailers\0\14content-type\20application/grpc";
+
+/* An idle client that acknowledges nothing either: the end of its call is all that happens. */
+static void test_a_silent_idle_connection_ends(void **state)
+{
+    struct world *w = *state;
+    serve(w, (struct rpc_gate){.handshake_us = SHORT_US, .idle_us = SHORT_US});
+    int fd = greet(w);
+    assert_true(say_frame(fd, HEADERS, END_HEADERS, 1, hold_headers, sizeof hold_headers - 1));
+    assert_true(say_frame(fd, DATA, END_STREAM, 1, "\0\0\0\0\1a", 6));
+    probe_wait(&server_probe, &server_probe.messages, 1);
+    poll(NULL, 0, 2 * SHORT_US / 1000); /* the limits before are over, and looked at */
+    pthread_mutex_lock(&server_probe.lock);
+    struct rpc_call *serving = server_probe.call;
+    rpc_call_ref(serving);
+    pthread_mutex_unlock(&server_probe.lock);
+    rpc_call_finish(serving, RPC_OK, NULL, NULL);
+    rpc_call_unref(serving);
+    wait_ends(w, FRAME_GATE_IDLE, 1);
+    close(fd);
+}
 
 static bool is_let_in(const struct world *w, int *fd)
 {
@@ -560,6 +580,7 @@ int main(void)
         CASE(test_a_goaway_is_read),
         CASE(test_silence_has_limits),
         CASE(test_an_idle_connection_ends),
+        CASE(test_a_silent_idle_connection_ends),
         CASE(test_one_connection_more_than_the_share),
         CASE(test_a_flood_costs_places),
         CASE(test_a_penalty_ends),

@@ -317,6 +317,13 @@ static uint64_t stall_due_us(const struct gate_connection *connection)
     return down->bytes ? down->moved_us + connection->loop->gate->config.stall_us : UINT64_MAX;
 }
 
+/* Returns when a limit of time is reached. */
+static uint64_t limit_us(const struct gate_connection *connection)
+{
+    uint64_t judge_us = frame_gate_due_us(&connection->judge), stall_us = stall_due_us(connection);
+    return judge_us < stall_us ? judge_us : stall_us;
+}
+
 static void read_core(struct gate_connection *connection)
 {
     struct gate_loop *loop = connection->loop;
@@ -335,7 +342,7 @@ static void read_core(struct gate_connection *connection)
     else if (end)
         end_by(connection, end);
     else
-        gate_loop_due(loop, stall_due_us(connection));
+        gate_loop_due(loop, limit_us(connection)); /* the last call may have ended */
 }
 
 static void on_core(struct gate_connection *connection, uint32_t events)
@@ -436,7 +443,6 @@ uint64_t gate_connection_look(struct gate_connection *connection)
         if (connection->held)
             return now_us + GATE_LOOK_EVERY_US;
     }
-    uint64_t due_us = frame_gate_due_us(&connection->judge), stall_us = stall_due_us(connection);
-    due_us = stall_us < due_us ? stall_us : due_us;
+    uint64_t due_us = limit_us(connection);
     return due_us < connection->deadline_us ? due_us : connection->deadline_us;
 }

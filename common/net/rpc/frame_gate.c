@@ -345,11 +345,13 @@ static size_t next_head(struct frame_cursor *cursor, const uint8_t *bytes, size_
 /* Returns how many of the bytes belong to the preface; *wrong: another protocol's bytes. */
 static size_t take_preface(struct frame_gate *gate, const uint8_t *bytes, size_t size, bool *wrong)
 {
-    size_t left = FRAME_GATE_PREFACE_BYTES - gate->preface_bytes;
-    size_t count = left < size ? left : size;
-    *wrong = count && memcmp(bytes, frame_gate_preface + gate->preface_bytes, count) != 0;
-    gate->preface_bytes += *wrong ? 0 : count;
-    return count;
+    size_t count = 0;
+    *wrong = false;
+    for (; count < size && gate->preface_bytes < FRAME_GATE_PREFACE_BYTES && !*wrong; count++) {
+        *wrong = bytes[count] != (uint8_t)frame_gate_preface[gate->preface_bytes];
+        gate->preface_bytes += !*wrong;
+    }
+    return count - *wrong;
 }
 
 size_t frame_gate_from_client(struct frame_gate *gate, const uint8_t *bytes, size_t size,
@@ -359,7 +361,7 @@ size_t frame_gate_from_client(struct frame_gate *gate, const uint8_t *bytes, siz
     size_t used = take_preface(gate, bytes, size, &wrong);
     *end = wrong ? FRAME_GATE_PREFACE : FRAME_GATE_NONE;
     if (wrong)
-        return 0;
+        return used;
     while (used < size) {
         struct frame frame;
         bool whole;

@@ -165,20 +165,6 @@ static void put(struct access_log *log, const struct line *line)
                       *sink->path ? sink->path : "stderr", strerror(errno));
 }
 
-static void *write_lines(void *argument)
-{
-    struct access_log *log = argument;
-    pthread_setname_np(pthread_self(), "access-log");
-    for (bool more = true; more;) {
-        struct line *line = ring_wait(log->ring, UINT64_MAX);
-        more = line->length > 0;
-        if (more)
-            put(log, line);
-        free(line);
-    }
-    return NULL;
-}
-
 /* --- any thread --- */
 
 /* The ring's last places are for the line that ends the thread. */
@@ -228,6 +214,30 @@ static void tell_left_out(struct access_log *log, bool at_the_end)
     access_line_left_out(count, clock_unix_us(), &text);
     post(log, &text);
     str_deinit(&text);
+}
+
+/* --- the writing thread's loop --- */
+
+/* A line is left out only while the bucket is empty, so shortly after one that was let in: a while
+ * after the last line nothing is left to tell, until the next one comes. */
+static void *write_lines(void *argument)
+{
+    struct access_log *log = argument;
+    pthread_setname_np(pthread_self(), "access-log");
+    uint64_t wait_us = UINT64_MAX;
+    for (bool more = true; more;) {
+        struct line *line = ring_wait(log->ring, wait_us);
+        wait_us = line ? TELL_EVERY_US : UINT64_MAX;
+        if (!line) {
+            tell_left_out(log, false);
+            continue;
+        }
+        more = line->length > 0;
+        if (more)
+            put(log, line);
+        free(line);
+    }
+    return NULL;
 }
 
 void access_log_ended(struct access_log *log, const struct request_trace *trace)

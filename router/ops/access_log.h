@@ -3,7 +3,7 @@
  *
  * Lines of strangers are bounded, so that a flood of calls without a key neither fills the disk nor
  * hides other lines: a token bucket lets them in. The others are counted, and one line says how
- * many they were, at most once a second and at the end.
+ * many they were: at most once a second, within two seconds of the last one, and at the end.
  *
  * Never waits: a thread writes the lines of a bounded queue. A line that finds the queue full, or
  * can't be written, is lost and counted. Lines are written whole: one that an error has cut is

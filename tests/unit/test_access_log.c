@@ -330,6 +330,42 @@ static void test_lines_of_strangers_are_bounded(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+/* Returns how many lines of strangers the log accounts for: its own and those left out. */
+static size_t strangers_told(const char *path)
+{
+    static const char left_out[] = " status=left_out lines=";
+    char line[4096];
+    size_t count = 0;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        const char *lines = strstr(line, left_out);
+        count += lines ? strtoul(lines + strlen(left_out), NULL, 10)
+                       : strstr(line, " status=invalid_api_key\n") != NULL;
+    }
+    fclose(file);
+    return count;
+}
+
+static void test_lines_left_out_are_told_without_a_further_line(void **state)
+{
+    (void)state;
+    enum { CALLS = ACCESS_LOG_STRANGERS + 100 };
+    char path[256];
+    struct access_log *log;
+    struct error err;
+    path_of("a.log", path);
+    assert_int_equal(access_log_open(path, lost, &log, &err), STATUS_OK);
+    for (int i = 0; i < CALLS; i++)
+        tell_stranger(log);
+    uint64_t end_us = clock_now_us() + 20000000;
+    while (strangers_told(path) < CALLS && clock_now_us() < end_us)
+        usleep(20000);
+    assert_int_equal(strangers_told(path), CALLS);
+    access_log_close(log);
+    assert_int_equal(unlink(path), 0);
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -358,6 +394,7 @@ int main(void)
         cmocka_unit_test(test_a_signal_in_the_middle_of_a_line),
         cmocka_unit_test(test_a_line_that_is_cut),
         cmocka_unit_test(test_lines_of_strangers_are_bounded),
+        cmocka_unit_test(test_lines_left_out_are_told_without_a_further_line),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -118,7 +118,9 @@ static int next_parts(const struct tcp_lane *lane, struct tcp_client *client, si
         }
         uint64_t at = done - KV_FRAME_BYTES, left = slot->bytes - at;
         size_t bytes = left < limit ? left : limit;
-        /* The grant may have ended since the bytes were asked for. */
+        /* The grant may have ended since the bytes were asked for. The head that left says nothing
+         * of it: these zeros look like bytes. The reader finds them by the blocks' checksums, which
+         * each read through host memory has (host_path of sink_config). */
         if (slot->from && !may_read(lane, client, slot->grant,
                                     (uint64_t)(slot->from - lane->transport->pool), slot->bytes))
             slot->from = NULL;

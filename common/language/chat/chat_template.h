@@ -51,8 +51,8 @@ struct chat_request {
     /* Adapts messages of OpenAI's clients to templates. Arguments of tool calls that are strings of
      * JSON become objects. An assistant's content that is null or missing becomes "" (null in a
      * call of tools, if the template tests for none). Arguments are text where the template needs
-     * it (chat_forms). Content in parts, all of them text, becomes
-     * one string if the template supports no parts. */
+     * it (chat_forms). Content in parts, all of them text, becomes one string if the template
+     * supports no parts. */
     bool openai;
     bool text_arguments; /* with `openai`: arguments stay strings, or become strings */
     struct template_time now;

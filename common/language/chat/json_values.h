@@ -26,11 +26,10 @@ struct content_forms {
     bool text_arguments; /* arguments of calls are strings of JSON, not objects */
 };
 
-/* Changes `messages`, a list in `arena` that was made of `json`. Arguments of tool
- * calls that are JSON objects in a string become dicts; with takes.text_arguments dicts become
- * strings. An assistant's content that is null or missing becomes "" (null if it calls tools and
- * takes.null). Content in parts, all of them text, becomes one string unless takes.parts. Other
- * forms stay. */
+/* Changes `messages`, a list in `arena` that was made of `json`. Arguments of tool calls that are
+ * JSON objects in a string become dicts; with takes.text_arguments dicts become strings. An
+ * assistant's content that is null or missing becomes "" (null if it calls tools and takes.null).
+ * Content in parts, all of them text, becomes one string unless takes.parts. Other forms stay. */
 enum status openai_messages_adapt(struct arena *arena, const struct json_value *json,
                                   struct value messages, struct content_forms takes,
                                   struct error *err) WARN_UNUSED;

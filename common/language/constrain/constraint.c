@@ -380,8 +380,8 @@ static void put_until(struct grammar *grammar, const char *tag, const uint32_t *
     }
 }
 
-/* Puts reasoning before the root. A rule that may be called stays: a copy of it
- * gets the new start. */
+/* Puts reasoning before the root. A rule that may be called stays: a copy of it gets the new
+ * start. */
 static enum status put_reasoning(struct compiling *c, const struct reasoning *r)
 {
     struct grammar *grammar = &c->grammar;

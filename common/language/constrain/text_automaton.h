@@ -47,7 +47,7 @@ struct text_automaton {
     size_t interval_count;
 };
 
-/* `pattern` has at least one expression or length. STATUS_LIMIT: more than TEXT_MAX_STATES or
+/* `pattern` has at least one expression. STATUS_LIMIT: more than TEXT_MAX_STATES or
  * TEXT_MAX_CLASSES, or too many steps; *automaton then holds nothing. */
 enum status text_automaton_build(const struct text_pattern *pattern,
                                  struct text_automaton *automaton, struct error *err) WARN_UNUSED;

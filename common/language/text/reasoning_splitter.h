@@ -3,10 +3,9 @@
  * whole characters.
  *
  * Reasoning comes first, once, and ends with the first end tag. A model may repeat a begin tag that
- * the prompt has written. The tags belong to neither text,
- * nor do newlines beside them: behind the begin tag, and on both sides of the end tag. A begin tag
- * with anything but white space before it is content. An answer that ends in its reasoning has no
- * content.
+ * the prompt has written. The tags belong to neither text, nor do newlines beside them: behind the
+ * begin tag, and on both sides of the end tag. A begin tag with anything but white space before it
+ * is content. An answer that ends in its reasoning has no content.
  *
  * Held back are bytes that may become a tag, white space before the begin tag, and up to
  * REASONING_NEWLINES newlines that may come before the end tag. A plain value; pure; one thread. */

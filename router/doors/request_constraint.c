@@ -3,12 +3,17 @@
 #include "common/base/assert.h"
 #include "common/base/json/json_quote.h"
 #include "common/base/str.h"
+#include "common/language/chat/chat_forms.h"
 #include "common/language/constrain/constraint.h"
 #include "common/language/text/reasoning_splitter.h"
 #include "proto/proto_text.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+_Static_assert(REASONING_TAG_BYTES == CHAT_TAG_BYTES &&
+                   REASONING_TAG_BYTES == CONSTRAINT_TAG_BYTES + 1,
+               "a template's tags fit where an answer is split and where it is constrained");
 
 /* Writes {"key":"text" or ,"key":"text". Writes nothing for an empty text after a comma. */
 static void add_text(struct str *out, char before, const char *key, const char *text)

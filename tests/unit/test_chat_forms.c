@@ -86,6 +86,9 @@ static void test_forms_of_templates(void **state)
         {"{% for m in messages %}{% if m.reasoning_content %}[THINK]{{ m.reasoning_content }}"
          "[/THINK]{% endif %}{{ m.content }}{% endfor %}",
          "", "[THINK]", false},
+        {"{% for m in messages %}{% if m.reasoning_content %}<my thoughts>{{ m.reasoning_content }}"
+         "</my thoughts>{% endif %}{{ m.content }}{% endfor %}",
+         "", "", false},
         {"{{ raise_exception('never') }}", "", "", false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

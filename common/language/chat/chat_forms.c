@@ -5,6 +5,7 @@
 #include "common/language/chat/chat_request.h"
 #include "common/language/chat/chat_template.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #define USER "{\"role\":\"user\",\"content\":\"zquser\"}"
@@ -112,7 +113,8 @@ static bool is_blank(char c)
 }
 
 /* Copies the tags around the text at [from, to): "<x>" or "[X]" before it, and the same with "/"
- * behind it, with any white space between. False: there are none. */
+ * behind it, with any white space between, but none within a tag: a constraint lists the tags.
+ * False: there are none. */
 static bool take_tags(const struct chat_prompt *prompt, size_t from, size_t to,
                       struct chat_forms *forms)
 {
@@ -130,6 +132,9 @@ static bool take_tags(const struct chat_prompt *prompt, size_t from, size_t to,
         text[to] != text[begin] || text[to + 1] != '/' ||
         memcmp(text + to + 2, text + begin + 1, size - 1) != 0)
         return false;
+    for (size_t i = begin; i < from; i++)
+        if (isspace((unsigned char)text[i]))
+            return false;
     memcpy(forms->reasoning_begin, text + begin, size);
     memcpy(forms->reasoning_end, text + to, size + 1);
     forms->reasoning_begin[size] = forms->reasoning_end[size + 1] = 0;

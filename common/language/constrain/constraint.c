@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define REASONING_TAG  31  /* bytes of a tag around reasoning */
 #define REASONING_LINE 128 /* bytes of the line about it */
 
 _Static_assert(CONSTRAINT_MAX_FRAMES >= AUTOMATON_MAX_DEPTH, "a state holds a whole stack");
@@ -317,7 +316,7 @@ static enum status check_tools(const struct compiling *c)
 struct reasoning {
     enum constraint_kind kind; /* the kind of the text behind the line */
     bool inside;
-    char begin[REASONING_TAG + 1], end[REASONING_TAG + 1];
+    char begin[CONSTRAINT_TAG_BYTES + 1], end[CONSTRAINT_TAG_BYTES + 1];
     size_t line; /* bytes of the line, with its end */
 };
 
@@ -326,6 +325,7 @@ static enum status read_reasoning(const char *text, size_t length, struct reason
 {
     char line[REASONING_LINE], name[16], where[16];
     int taken = 0;
+    _Static_assert(CONSTRAINT_TAG_BYTES == 31, "the width of a tag below");
     const char *end = memchr(text, '\n', length < sizeof line ? length : sizeof line - 1);
     r->line = end ? (size_t)(end - text) + 1 : 0;
     memcpy(line, text, r->line);
@@ -385,7 +385,7 @@ static void put_until(struct grammar *grammar, const char *tag, const uint32_t *
 static enum status put_reasoning(struct compiling *c, const struct reasoning *r)
 {
     struct grammar *grammar = &c->grammar;
-    uint32_t states[REASONING_TAG];
+    uint32_t states[CONSTRAINT_TAG_BYTES];
     if (r->kind == CONSTRAINT_JSON_OBJECT || r->kind == CONSTRAINT_JSON_SCHEMA)
         c->root = grammar_copy_rule(grammar, c->root);
     uint32_t ready = grammar->rules[c->root].start, start = grammar_add_state(grammar, ready);

@@ -360,7 +360,7 @@ static enum status require(struct schema_compiler *compiler, const char *name, u
 static enum status try_tag(struct schema_compiler *compiler, const struct json_value *list,
                            const char *name, uint32_t path, const struct json_value **tag)
 {
-    const struct json_value *schema;
+    const struct json_value *schema = NULL;
     size_t first, second;
     if (strlen(name) > SCHEMA_MAX_NAME_BYTES)
         return STATUS_OK;

@@ -231,10 +231,16 @@ static enum status start_registry(struct router *router, struct error *err)
     return rpc_server_start(router->runtime, &server, &router->workers, err);
 }
 
+/* Returns the most bytes of a client's gRPC message. */
+static size_t most_message_bytes(const struct router_config *config)
+{
+    size_t with_text = (size_t)config->max_text_bytes + REQUEST_MORE_BYTES;
+    return with_text > REQUEST_MAX_MESSAGE_BYTES ? with_text : REQUEST_MAX_MESSAGE_BYTES;
+}
+
 static enum status start_grpc(struct router *router, struct error *err)
 {
     const struct router_config *config = &router->config;
-    size_t with_text = (size_t)config->max_text_bytes + REQUEST_MORE_BYTES;
     bool apart = *config->registry_listen;
     router->api = (struct grpc_api){.dispatch = router->dispatch,
                                     .access = router->access,
@@ -259,8 +265,7 @@ static enum status start_grpc(struct router *router, struct error *err)
         .tls = router->client_tls,
         .gate = gate_of(router),
         .keyless = !router->access,
-        .max_message_bytes =
-            with_text > REQUEST_MAX_MESSAGE_BYTES ? with_text : REQUEST_MAX_MESSAGE_BYTES,
+        .max_message_bytes = most_message_bytes(config),
         .max_queued_bytes = config->client_buffer_bytes,
         .max_receive_memory_bytes = config->receive_memory_bytes,
         .max_queued_total_bytes = config->client_buffers_bytes,
@@ -401,14 +406,15 @@ static void stop_dispatch(struct router *router)
 
 static enum status start_threads(struct router *router, struct error *err)
 {
-    enum status status = rpc_runtime_create(router->config.rpc_threads, &router->runtime, err);
+    const struct router_config *config = &router->config;
+    size_t copies = body_readers_share(config->receive_memory_bytes, most_message_bytes(config));
+    enum status status = rpc_runtime_create(config->rpc_threads, &router->runtime, err);
     if (status != STATUS_OK)
         return status;
     status = start_dispatch(router, err);
     if (status != STATUS_OK)
         goto fail_runtime;
-    status = body_readers_start(router->config.http_threads, router->config.receive_memory_bytes,
-                                &router->readers, err);
+    status = body_readers_start(config->http_threads, copies, &router->readers, err);
     if (status == STATUS_OK)
         status = start_grpc(router, err);
     if (status == STATUS_OK)

@@ -50,6 +50,12 @@ static void *read_jobs(void *argument)
     return NULL;
 }
 
+size_t body_readers_share(size_t receive_memory_bytes, size_t most_message_bytes)
+{
+    size_t quarter = receive_memory_bytes / 4;
+    return quarter > most_message_bytes ? quarter : most_message_bytes;
+}
+
 enum status body_readers_start(unsigned threads, size_t most_bytes, struct body_readers **out,
                                struct error *err)
 {

@@ -31,6 +31,10 @@ struct body_job {
     bool waiting;
 };
 
+/* Returns the part of the memory of incoming requests that copies may take: a quarter, or what one
+ * of the largest messages needs. */
+size_t body_readers_share(size_t receive_memory_bytes, size_t most_message_bytes);
+
 /* STATUS_LIMIT: no thread, or no memory. */
 enum status body_readers_start(unsigned threads, size_t most_bytes, struct body_readers **readers,
                                struct error *err) WARN_UNUSED;

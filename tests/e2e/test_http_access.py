@@ -174,6 +174,22 @@ def test_a_large_request_holds_up_no_other(doors):
         client.close()
 
 
+def test_large_messages_wait_in_a_quarter_of_the_memory(doors):
+    """Of a receive-memory of 16 MiB a quarter is less than one largest message needs: that much is there. A second message of 3 MB is refused while the first is read."""
+    ours, = doors({"ours": {}}, process_environment={"router": {**failpoint("doors.body", "pause"), "BATON_RECEIVE_MEMORY": "16MiB"}})
+    client, text = Keyed(ours.cluster.grpc, ours.key), "O Romeo, " * 350_000
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        first = pool.submit(lambda: client.start(text, **SHORT).code())
+        wait_until("it is read", ours.cluster.failpoint_hits, 20)
+        second = client.start(text, **SHORT)
+        assert second.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "too many large requests wait" in second.details()
+        assert len(list(client.start("To be", **SHORT))) > 1
+        ours.cluster.failpoint_go("doors.body")
+        assert first.result(60) == grpc.StatusCode.INVALID_ARGUMENT
+    assert client.start(text, **SHORT).code() == grpc.StatusCode.INVALID_ARGUMENT
+    client.close()
+
+
 @pytest.mark.parametrize("size", [0, 300_000], ids=["small", "large"])
 @pytest.mark.parametrize("point", ["doors.submit", "doors.submitted"])
 def test_a_client_leaves_while_its_request_is_submitted(doors, point, size):

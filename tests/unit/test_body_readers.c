@@ -120,6 +120,13 @@ static void test_copies_are_bounded(void **state)
     body_readers_stop(readers);
 }
 
+static void test_share_of_memory(void **state)
+{
+    (void)state;
+    assert_int_equal(body_readers_share(512u << 20, 5u << 20), 128u << 20);
+    assert_int_equal(body_readers_share(16u << 20, 5u << 20), 5u << 20); /* one fits always */
+}
+
 static void test_several_threads(void **state)
 {
     (void)state;
@@ -152,6 +159,7 @@ int main(void)
         cmocka_unit_test(test_owners_take_turns),
         cmocka_unit_test(test_a_job_that_is_taken_back_is_not_read),
         cmocka_unit_test(test_copies_are_bounded),
+        cmocka_unit_test(test_share_of_memory),
         cmocka_unit_test(test_several_threads),
         cmocka_unit_test(test_small_ones_are_not_wanted),
     };

@@ -4,6 +4,7 @@
 #include "common/language/chat/chat_request.h"
 #include "proto/proto_text.h"
 #include "router/doors/openai/openai_chat.h"
+#include "tests/unit/tokenizer_file.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -684,6 +685,51 @@ static void test_records_for_templates(void **state)
     str_deinit(&record);
 }
 
+/* Writes roles of OpenAI's, and other ones from the tenth message on. */
+#define LATE_ROLES                                                                                 \
+    "{%- for m in messages %}{%- if m.role == 'user' or loop.index0 > 9 %}{{- m.content ~ ' ' }}"  \
+    "{%- endif %}{%- endfor %}"
+
+/* A message that the template leaves out is found, whatever the others are. */
+static void test_a_role_that_is_left_out(void **state)
+{
+    (void)state;
+    static const struct tokenizer_file file = {.model_settings = NULL};
+    char path[] = "/tmp/test_template_XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 &&
+                write(fd, LATE_ROLES, strlen(LATE_ROLES)) == (ssize_t)strlen(LATE_ROLES));
+    close(fd);
+    struct served_model model = {.name = "m", .limits = {.context = 2000, .vocab = 256}};
+    model.limits.max_text_bytes = 1 << 20;
+    struct error err;
+    assert_int_equal(chat_template_open_file(path, &model.chat, &err), STATUS_OK);
+    assert_int_equal(tokenizer_file_open(&file, &model.tokenizer, &err), STATUS_OK);
+    unlink(path);
+    for (size_t left_out = 0; left_out <= 2; left_out++) { /* 0: none of the sixteen messages */
+        struct openai_request request;
+        struct openai_refusal refusal;
+        struct token_ids ids;
+        struct openai_rendered rendered = {.ids = &ids};
+        struct str body;
+        str_init(&body, 10000);
+        for (size_t i = 0; i < 16; i++)
+            str_addf(&body, "%s{\"role\":\"%s\",\"content\":\"a\"}", i ? "," : "{\"messages\":[",
+                     i == 15 || i == left_out - 1 ? "critic" : "user");
+        str_add(&body, "]}");
+        assert_true(openai_request_read(&request, OPENAI_CHAT, body.data, body.length, MAX_BYTES,
+                                        &refusal));
+        token_ids_init(&ids, 2000);
+        assert_int_equal(openai_render(&model, &request, &rendered, &err),
+                         left_out ? REASON_CHAT_REFUSED : REASON_NONE);
+        token_ids_deinit(&ids);
+        openai_request_deinit(&request);
+        str_deinit(&body);
+    }
+    chat_template_close(model.chat);
+    tokenizer_close(model.tokenizer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -697,6 +743,7 @@ int main(void)
         cmocka_unit_test(test_an_answer_fills_the_context),
         cmocka_unit_test(test_parameters_of_the_validators_refusals),
         cmocka_unit_test(test_records_for_templates),
+        cmocka_unit_test(test_a_role_that_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -328,8 +328,9 @@ static enum reason render(const struct served_model *model, const struct json_va
 
 /* ---------------------------------------------------------------------------------- other roles */
 
-/* Contents that stand for those of messages with other roles: nothing else in a chat has them. */
-#define MARK_FORMAT "7301904628%zu5"
+/* Contents that stand for those of messages with other roles: nothing else in a chat has them, and
+ * none of them is inside another. */
+#define MARK_FORMAT "7301904628%06zu5"
 #define MARK_BYTES  40
 
 static void write_marked_message(struct str *out, size_t index, const struct json_value *message)

@@ -232,6 +232,7 @@ static const struct {
     {1, CALLED("null"), "model= messages=1", 0, NULL},
     {1, CALLED("\"{\\\"a\\\": "), NULL, REASON_MALFORMED, ""},
     {1, CALLED("\"{\\\"a\\\": \""), "model= messages=1", 0, NULL},
+    {1, CALLED("\"{\\\"a\\\": \\u0000\""), "model= messages=1", 0, NULL},
     {1, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"reasoning\":null}]}",
      "model= messages=1", 0, NULL},
     /* Refused bodies, by the member's name. */

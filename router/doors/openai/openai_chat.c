@@ -88,8 +88,6 @@ static void check_tool_call(const struct openai_fields *fields, size_t index,
     if (chat_arguments_kind(json_find(function, "arguments"), &text) == CHAT_ARGUMENTS_WRONG)
         openai_field_refuse(&members, "arguments", REASON_MALFORMED,
                             "must be an object or the text of one, found %s", text);
-    else if (json_kind(json_find(function, "arguments")) == JSON_STRING)
-        openai_field_text(&members, "arguments", &text);
 }
 
 static void check_message(const struct openai_fields *fields, size_t index,

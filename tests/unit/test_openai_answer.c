@@ -196,11 +196,13 @@ static void test_reasoning(void **state)
         {"so", "yes", "\"content\":\"yes\",\"reasoning_content\":\"so\",\"refusal\""},
         {"so", "", "\"content\":null,\"reasoning_content\":\"so\",\"refusal\""},
         {"", "yes", "\"content\":\"yes\",\"reasoning_content\":null,\"refusal\""},
+        {"", "", "\"content\":\"\",\"reasoning_content\":null,\"refusal\""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         openai_whole_init(&whole, 0, 4096);
         str_add(&whole.reasoning, rows[i].reasoning);
         str_add(&whole.text, rows[i].text);
+        whole.reasoned = *rows[i].reasoning;
         whole.finish = FINISH_EOS;
         str_clear(&out);
         openai_object(&out, &answer, wholes, 1,
@@ -208,6 +210,13 @@ static void test_reasoning(void **state)
         assert_non_null(strstr(out.data, rows[i].message));
         openai_whole_deinit(&whole);
     }
+    answer.reasoning = false; /* left out: the content is still null */
+    openai_whole_init(&whole, 0, 4096);
+    whole.reasoned = true;
+    str_clear(&out);
+    openai_object(&out, &answer, wholes, 1, &(struct openai_usage){.completion_tokens = 2});
+    assert_non_null(strstr(out.data, "\"content\":null,\"refusal\""));
+    openai_whole_deinit(&whole);
     openai_whole_init(&whole, 0, 4);
     str_add(&whole.reasoning, "12345");
     assert_true(openai_whole_truncated(&whole));

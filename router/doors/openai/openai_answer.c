@@ -457,7 +457,7 @@ static void add_message(struct str *out, const struct openai_answer *answer,
 {
     const struct str *reasoning = &whole->reasoning;
     str_add(out, "\"message\":{\"role\":\"assistant\",\"content\":");
-    if ((whole->choice.calls || reasoning->length) && !whole->text.length)
+    if ((whole->choice.calls || whole->reasoned) && !whole->text.length)
         str_add(out, "null");
     else
         json_quote(out, whole->text.data, whole->text.length);

@@ -96,6 +96,7 @@ void openai_chunk_error(struct str *out, enum reason reason, const char *sentenc
 struct openai_whole {
     struct openai_choice choice;
     struct str text, reasoning;
+    bool reasoned;              /* the model has, whether it is told or not */
     struct str calls;           /* their JSON, by openai_whole_event */
     struct str logprobs;        /* JSON, by openai_whole_tokens; empty: none */
     struct str ids, prompt_ids; /* JSON, by openai_whole_ids; empty: none */

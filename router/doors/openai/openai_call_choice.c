@@ -190,6 +190,7 @@ static enum status end_whole(struct openai_call_choice *choice, const struct req
         give_text(choice, (struct text){echo->text.data, echo->text.length});
     if (choice->call->answer.reasoning)
         str_append(&choice->whole.reasoning, taken->reasoning.bytes, taken->reasoning.length);
+    choice->whole.reasoned = request->out.reasoning_tokens > 0;
     give_text(choice, taken->text);
     if (choice->call->has_parser)
         tool_parser_end(&choice->parser, openai_finish_cut(request->finish));

@@ -51,14 +51,15 @@ static size_t piece_of(const char *text, size_t length, size_t step, bool charac
 }
 
 /* In pieces of `step` bytes, or of the characters that these begin; 0: at once. */
-static void parse_as(enum tool_format format, const char *text, size_t step, bool characters,
-                     bool cut, struct heard *heard)
+static void parse_bytes(enum tool_format format, struct text input, size_t step, bool characters,
+                        bool cut, struct heard *heard)
 {
     static const char *const names[] = {"get", "put"};
     struct tool_parser_config config = {
         .format = format, .names = names, .name_count = 2, .event = on_event, .context = heard};
     struct tool_parser parser;
-    size_t length = strlen(text);
+    const char *text = input.bytes;
+    size_t length = input.length;
     *heard = (struct heard){.characters = characters};
     str_init(&heard->text, 1u << 20);
     tool_parser_init(&parser, &config);
@@ -75,8 +76,8 @@ static void parse_to(enum tool_format format, const char *text, size_t step, boo
                      struct heard *heard)
 {
     struct heard whole;
-    parse_as(format, text, step, false, cut, heard);
-    parse_as(format, text, step, true, cut, &whole);
+    parse_bytes(format, text_from(text), step, false, cut, heard);
+    parse_bytes(format, text_from(text), step, true, cut, &whole);
     assert_int_equal(heard->text.length, whole.text.length);
     assert_memory_equal(heard->text.data, whole.text.data, whole.text.length);
     str_deinit(&whole.text);
@@ -320,6 +321,33 @@ static void test_what_is_held_ends_with_a_character(void **state)
     }
 }
 
+/* Text is no shorter for a NUL in it. */
+static void test_a_head_with_a_nul(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {
+        "function" DEEPSEEK_SEPARATOR "get\n@x{}", "function" DEEPSEEK_SEPARATOR "get@{}",
+        "function" DEEPSEEK_SEPARATOR "g@et\n{}",  "function" DEEPSEEK_SEPARATOR "@{}",
+        "func@tion" DEEPSEEK_SEPARATOR "get\n{}", /* one that is a call */
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        for (size_t step = 0; step < 9; step++) {
+            char text[200];
+            struct heard heard;
+            int length = snprintf(text, sizeof text, "%s%s", DEEPSEEK_CALL_BEGIN, calls[i]);
+            *strchr(text, '@') = 0;
+            parse_bytes(DEEPSEEK, (struct text){text, (size_t)length}, step, true, false, &heard);
+            if (i == 4) {
+                assert_string_equal(heard.text.data, "|0:get={}");
+            } else {
+                assert_int_equal(heard.text.length, length + 1);
+                assert_memory_equal(heard.text.data + 1, text, (size_t)length);
+            }
+            str_deinit(&heard.text);
+        }
+    }
+}
+
 static void test_calls_are_bounded(void **state)
 {
     (void)state;
@@ -418,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_arguments_stream),
         cmocka_unit_test(test_what_is_held_is_bounded),
         cmocka_unit_test(test_what_is_held_ends_with_a_character),
+        cmocka_unit_test(test_a_head_with_a_nul),
         cmocka_unit_test(test_calls_are_bounded),
         cmocka_unit_test(test_a_name_over_its_limit_is_no_call),
         cmocka_unit_test(test_what_is_far_away_is_no_marker),

@@ -53,8 +53,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-/* Whether the byte is inside a character. What is held doesn't end before one, since it may become
- * an event. */
+/* Whether the byte is inside a character. Text is never held up to one: it may become an event. */
 static bool is_inside(char c)
 {
     return (c & 0xc0) == 0x80;
@@ -441,29 +440,47 @@ static size_t step_name(struct tool_parser *parser, const char *text, size_t len
 
 /* ------------------------------------------------- DeepSeek's function<sep>name, ```json, {...} */
 
+/* Bytes at the beginning that are among those of `set`, or that aren't. A NUL is none of them. */
+static size_t span_of(const char *text, size_t length, const char *set, bool among)
+{
+    size_t count = 0;
+    while (count < length && (text[count] && strchr(set, text[count])) == among)
+        count++;
+    return count;
+}
+
+/* Sets the object's name. False: the text, which may have a NUL, is no head with one. */
+static bool read_head(struct tool_object *object, const char *text, size_t length)
+{
+    static const char separator[] = DEEPSEEK_SEPARATOR;
+    const char *name = memmem(text, length, separator, strlen(separator));
+    if (!name)
+        return false;
+    name += strlen(separator);
+    size_t rest = length - (size_t)(name - text), size = span_of(name, rest, " \t\r\n`", false);
+    if (!size || size >= TOOL_MAX_NAME || memchr(name, 0, size) ||
+        span_of(name + size, rest - size, " \t\r\n`json", true) < rest - size)
+        return false;
+    memcpy(object->name, name, size);
+    object->name[size] = 0;
+    return true;
+}
+
 /* `held` is the marker and the head so far: all before the arguments. */
 static size_t step_head(struct tool_parser *parser, const char *text, size_t length)
 {
-    struct tool_object *object = &parser->object;
+    const struct str *held = &parser->held;
     size_t count = 0;
     while (count < length && text[count] != '{' &&
-           parser->held.length + count <= HEAD_HELD + (is_inside(text[count]) ? 3u : 0u))
+           held->length + count <= HEAD_HELD + (is_inside(text[count]) ? 3u : 0u))
         count++;
     str_append(&parser->held, text, count);
-    if (count == length && parser->held.length <= HEAD_HELD)
+    if (count == length && held->length <= HEAD_HELD)
         return count;
-    const char *separator = strstr(parser->held.data, DEEPSEEK_SEPARATOR);
-    const char *name = separator ? separator + strlen(DEEPSEEK_SEPARATOR) : "";
-    size_t size = strcspn(name, " \t\r\n`");
-    bool is_head = parser->held.length <= HEAD_HELD && size && size < TOOL_MAX_NAME &&
-                   !name[size + strspn(name + size, " \t\r\n`json")];
-    if (is_head) {
-        memcpy(object->name, name, size);
-        object->name[size] = 0;
+    if (held->length <= HEAD_HELD && read_head(&parser->object, held->data, held->length))
         parser->state = TOOL_STATE_VALUE;
-    } else {
+    else
         give_up(parser);
-    }
     return count;
 }
 

@@ -287,6 +287,41 @@ static void test_what_is_held_is_bounded(void **state)
     free(text);
 }
 
+static void test_white_space_behind_a_marker_is_bounded(void **state)
+{
+    (void)state;
+    static const struct {
+        enum tool_format format;
+        const char *before, *after, *heard;
+    } rows[] = {
+        {HERMES, "<tool_call>", "{\"name\":\"get\"}</tool_call>", "|0:get={}"},
+        {LLAMA, "<|python_tag|>", "{\"name\":\"get\"}", "|0:get={}"},
+        {MISTRAL, "[TOOL_CALLS]", "[{\"name\":\"get\"}]", "|0:get={}"},
+        {DEEPSEEK, DEEPSEEK_CALLS_BEGIN, CALL("get", "{}"), NULL}, /* has a marker of its own */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (size_t blanks = 50000; blanks <= 70000; blanks += 500) {
+            struct str text;
+            struct heard heard;
+            str_init(&text, 1u << 20);
+            str_add(&text, rows[i].before);
+            while (text.length < blanks)
+                str_add(&text, "\n");
+            str_add(&text, rows[i].after);
+            parse(rows[i].format, text.data, blanks % 1000 ? 30000 : 999, &heard);
+            bool call = rows[i].heard && blanks <= TOOL_MAX_HELD_BYTES - 4096;
+            if (call)
+                assert_string_equal(heard.text.data, rows[i].heard);
+            else if (rows[i].heard)
+                assert_string_equal(heard.text.data + 1, text.data);
+            else
+                assert_true(heard.text.length >= blanks);
+            str_deinit(&heard.text);
+            str_deinit(&text);
+        }
+    }
+}
+
 /* However many bytes its characters have, and wherever they begin. */
 static void test_what_is_held_ends_with_a_character(void **state)
 {
@@ -445,6 +480,7 @@ int main(void)
         cmocka_unit_test(test_calls_that_are_cut_off),
         cmocka_unit_test(test_arguments_stream),
         cmocka_unit_test(test_what_is_held_is_bounded),
+        cmocka_unit_test(test_white_space_behind_a_marker_is_bounded),
         cmocka_unit_test(test_what_is_held_ends_with_a_character),
         cmocka_unit_test(test_a_head_with_a_nul),
         cmocka_unit_test(test_calls_are_bounded),

@@ -8,6 +8,7 @@
 #define ID_HELD     256  /* bytes from [CALL_ID] to the end of [ARGS] */
 #define HEAD_HELD   512  /* bytes before the arguments of a DeepSeek call */
 #define NAME_HELD   4096 /* bytes before the arguments, with white space before them */
+#define OPENED_HELD (TOOL_MAX_HELD_BYTES - NAME_HELD) /* bytes before what is behind a marker */
 
 /* A call begins with any of them. */
 #define MARKERS 2
@@ -566,6 +567,10 @@ static size_t step_opened(struct tool_parser *parser, const char *text, size_t l
 {
     enum tool_format format = parser->config.format;
     size_t count = leading_blanks(text, length);
+    if (parser->held.length + count > OPENED_HELD) {
+        give_up(parser);
+        return 0;
+    }
     str_append(&parser->held, text, count);
     if (count || !length)
         return count;

@@ -366,8 +366,6 @@ void gate_take(struct gate *gate, int fd)
         free(made);
         return;
     }
-    enum status status = frame_gate_init(&made->judge, &gate->config.limits, clock_now_us());
-    ASSERT(status == STATUS_OK);
     if (gate->tls) {
         made->tls = tls_server_begin(gate->tls, fd);
         ASSERT(made->tls);

@@ -401,7 +401,12 @@ static void watch(struct gate_connection *connection)
 
 void gate_connection_begin(struct gate_connection *connection)
 {
-    gate_loop_due(connection->loop, frame_gate_due_us(&connection->judge));
+    struct gate_loop *loop = connection->loop;
+    /* With the loop's time: it is behind the clock, and the judge's never goes back. */
+    enum status status =
+        frame_gate_init(&connection->judge, &loop->gate->config.limits, loop->now_us);
+    ASSERT(status == STATUS_OK);
+    gate_loop_due(loop, frame_gate_due_us(&connection->judge));
     read_client(connection);
     watch(connection);
 }

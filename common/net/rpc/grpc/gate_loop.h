@@ -42,8 +42,8 @@ struct gate_connection {
     struct gate_connection *next_dead;
     struct gate_loop *loop;
     struct gate_side client, core;
-    struct ssl_st *tls; /* NULL: none */
-    struct frame_gate judge;
+    struct ssl_st *tls;        /* NULL: none */
+    struct frame_gate judge;   /* since gate_connection_begin; zeros before */
     struct gate_pipe up, down; /* to core; to the client */
     enum gate_phase phase;
     bool client_done;         /* sends no more */

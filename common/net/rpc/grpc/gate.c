@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define EVENTS_AT_ONCE 64
+#define PUT_OFF_US     1000000 /* limits of time wait no longer for events that don't end */
 #define CROWD_CALLS    256     /* a connection that ends with so many left much memory behind */
 #define TRIM_AFTER_US  2000000 /* core has freed it by then */
 
@@ -239,6 +240,19 @@ static void bury(struct gate_loop *loop)
     }
 }
 
+/* Time is judged behind bytes that have come: the process may have been stopped. */
+static bool look_is_due(struct gate_loop *loop, bool more_events)
+{
+    if (loop->now_us < loop->due_us)
+        return false;
+    if (more_events && !loop->put_off_us)
+        loop->put_off_us = loop->now_us;
+    if (more_events && loop->now_us - loop->put_off_us < PUT_OFF_US)
+        return false;
+    loop->put_off_us = 0;
+    return true;
+}
+
 static int wait_ms(const struct gate_loop *loop, uint64_t until_us)
 {
     uint64_t now_us = clock_now_us();
@@ -264,8 +278,7 @@ static void *gate_main(void *argument)
         loop->now_us = clock_now_us();
         for (int i = 0; i < count; i++)
             handle(loop, &events[i]);
-        /* Time is judged behind bytes that have come: the process may have been stopped. */
-        if (count < EVENTS_AT_ONCE && loop->now_us >= loop->due_us)
+        if (look_is_due(loop, count == EVENTS_AT_ONCE))
             look_through(loop);
         stop_us = atomic_load(&loop->stop_us);
         if (stop_us != UINT64_MAX)

@@ -69,6 +69,7 @@ struct gate_loop {
     struct gate_connection *dead; /* freed behind the events that may name them */
     uint64_t now_us;              /* as the events came */
     uint64_t due_us;              /* connections are looked through then */
+    uint64_t put_off_us;          /* since then that waits for further events; 0: it doesn't */
     uint64_t trim_us;             /* freed memory goes back to the system then; UINT64_MAX: never */
     uint8_t scratch[GATE_PIPE_BYTES];
     atomic_uint_fast64_t stop_us; /* UINT64_MAX: goes on */

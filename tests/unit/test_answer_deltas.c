@@ -525,6 +525,65 @@ static void test_any_bytes_come_whole(void **state)
     assert_true(with_nul > ANSWERS / 4 && stopped_at_nul > ANSWERS / 20);
 }
 
+/* Moves the edges of text[*begin..*end) over newlines. */
+static void drop_newlines(const struct str *text, size_t *begin, size_t *end)
+{
+    while (begin && *begin < text->length && text->data[*begin] == '\n')
+        ++*begin;
+    while (end && *end && text->data[*end - 1] == '\n')
+        --*end;
+}
+
+/* Decodes ids[from..to). */
+static void decode_part(const struct tokenizer *source, const uint32_t *ids, size_t from, size_t to,
+                        struct str *text)
+{
+    str_init(text, 1 << 16);
+    assert_int_equal(detokenizer_decode(source, ids + from, to - from, true, text, NULL),
+                     STATUS_OK);
+}
+
+/* In answers that begin inside their reasoning, both parts together are the text that all ids have,
+ * less the tag and the newlines beside it: whether the end tag is text or a special token. */
+static void test_any_bytes_come_whole_in_parts(void **state)
+{
+    (void)state;
+    static const struct reasoning_tags tags = {
+        .begin = "<think>", .end = "</think>", .inside = true};
+    struct rng rng = rng_seeded(31);
+    struct token_ids tag;
+    encode(tags.end, &tag);
+    for (size_t n = 0; n < 2 * ANSWERS; n++) {
+        const struct tokenizer *source = n % 2 ? tagged : tokenizer;
+        uint32_t ids[MOST_TOKENS + 64];
+        size_t count = draw_ids(&rng, ids), at = rng_below(&rng, count + 1),
+               size = n % 2 ? 1 : tag.count;
+        for (size_t i = 0; n % 2 && i < count; i++) /* with other tags, which are skipped */
+            ids[i] = i >= at ? ids[i] % (END_ID + 1) : ids[i] % END_ID;
+        memmove(ids + at + size, ids + at, (count - at) * sizeof *ids);
+        for (size_t i = 0; i < size; i++)
+            ids[at + i] = n % 2 ? END_ID : tag.data[i];
+        count += size;
+        struct str before, behind, reasoning, content;
+        decode_part(source, ids, 0, at, &before);
+        decode_part(source, ids, at + size, count, &behind);
+        size_t begin = 0, end = before.length, from = 0;
+        drop_newlines(&before, &begin, &end);
+        drop_newlines(&behind, &from, NULL);
+        size_t length = end > begin ? end - begin : 0;
+        part(source, &tags, ids, count, 1 + rng_below(&rng, 4), &reasoning, &content);
+        assert_int_equal(reasoning.length, length);
+        assert_memory_equal(reasoning.data, before.data + begin, length);
+        assert_int_equal(content.length, behind.length - from);
+        assert_memory_equal(content.data, behind.data + from, content.length);
+        str_deinit(&before);
+        str_deinit(&behind);
+        str_deinit(&reasoning);
+        str_deinit(&content);
+    }
+    token_ids_deinit(&tag);
+}
+
 static void test_nothing_is_sent_where_nothing_was_asked_for(void **state)
 {
     (void)state;
@@ -556,6 +615,7 @@ int main(void)
         cmocka_unit_test(test_logprobs_where_they_are_returned),
         cmocka_unit_test(test_text_that_is_not_taken_is_bounded),
         cmocka_unit_test(test_any_bytes_come_whole),
+        cmocka_unit_test(test_any_bytes_come_whole_in_parts),
         cmocka_unit_test(test_nothing_is_sent_where_nothing_was_asked_for),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);

@@ -24,9 +24,9 @@
 /* Settings of the processes that are passed on as they were written: the processes' own tables
  * check them. "": not given. */
 struct up_passed {
-    /* of the workers */
+    /* for the workers */
     char kv_tokens[32], context[32], max_sequences[32], chunk_tokens[32], chunk_time[32];
-    /* of the router */
+    /* for the router */
     char access_log[1024], http_cors_origins[1024], allowed_hosts[1024];
 };
 

@@ -43,7 +43,7 @@
 #define CONSTRAINT_MAX_TEXT_BYTES (128u << 10)
 #define CONSTRAINT_MAX_CHOICES    1024
 #define CONSTRAINT_MAX_DEPTH      64 /* nested arrays and objects in an answer, about */
-#define CONSTRAINT_TAG_BYTES      31 /* of a tag around reasoning, without white space */
+#define CONSTRAINT_TAG_BYTES      31 /* a tag around reasoning, without white space */
 #define CONSTRAINT_MAX_FRAMES     66
 #define TOOL_CALLS_MAX_TOOLS      128
 #define TOOL_CALLS_MAX_SPECIALS   16

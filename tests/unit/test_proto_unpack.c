@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -133,6 +134,98 @@ static void test_amplification_is_bounded(void **state)
                      STATUS_LIMIT);
 }
 
+/* --- texts in the public interface --- */
+
+struct fields {
+    char text[4096]; /* "Message.field\n" in the order of the walk */
+    size_t length;
+};
+
+/* Adds the fields of that type in the message and in all within it, each message once. */
+static void collect(const ProtobufCMessageDescriptor *message, ProtobufCType type,
+                    const ProtobufCMessageDescriptor *seen[64], struct fields *fields)
+{
+    size_t at = 0;
+    while (seen[at] && seen[at] != message)
+        at++;
+    if (seen[at])
+        return;
+    assert_true(at < 63);
+    seen[at] = message;
+    for (unsigned i = 0; i < message->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &message->fields[i];
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE)
+            collect(field->descriptor, type, seen, fields);
+        if (field->type != type)
+            continue;
+        fields->length +=
+            (size_t)snprintf(fields->text + fields->length, sizeof fields->text - fields->length,
+                             "%s.%s\n", message->short_name, field->name);
+        assert_true(fields->length < sizeof fields->text);
+    }
+}
+
+static void check_fields(const ProtobufCMessageDescriptor *const *messages, ProtobufCType type,
+                         const char *wanted)
+{
+    const ProtobufCMessageDescriptor *seen[64] = {NULL};
+    struct fields fields = {.length = 0};
+    for (size_t i = 0; messages[i]; i++)
+        collect(messages[i], type, seen, &fields);
+    assert_string_equal(fields.text, wanted);
+}
+
+/* A text that may hold a NUL must be `bytes` in C (text_fields in proto/CMakeLists.txt). A `string`
+ * is a name, or a part of a constraint, which ends at a NUL. A new field must be in one of the
+ * lists. */
+static void test_which_fields_are_texts(void **state)
+{
+    (void)state;
+    static const ProtobufCMessageDescriptor *const requests[] = {
+        &baton__v1__generate_request__descriptor, &baton__v1__tokenize_request__descriptor,
+        &baton__v1__detokenize_request__descriptor, &baton__v1__list_models_request__descriptor,
+        NULL};
+    static const ProtobufCMessageDescriptor *const answers[] = {
+        &baton__v1__generate_response__descriptor,    &baton__v1__generate_result__descriptor,
+        &baton__v1__tokenize_response__descriptor,    &baton__v1__detokenize_response__descriptor,
+        &baton__v1__list_models_response__descriptor, NULL};
+    check_fields(requests, PROTOBUF_C_TYPE_BYTES,
+                 "GenerateRequest.text\n"
+                 "Stop.strings\n"
+                 "Choices.texts\n"
+                 "TokenizeRequest.text\n");
+    check_fields(answers, PROTOBUF_C_TYPE_BYTES,
+                 "Delta.text\n"
+                 "Finished.stop_string\n"
+                 "Prompt.text\n"
+                 "GenerateResult.text\n"
+                 "Choice.text\n"
+                 "DetokenizeResponse.text\n");
+    check_fields(requests, PROTOBUF_C_TYPE_STRING,
+                 "GenerateRequest.request_id\n"
+                 "GenerateRequest.model\n"
+                 "Constraint.json_schema\n"
+                 "Constraint.regex\n"
+                 "Tool.name\n"
+                 "Tool.begin\n"
+                 "Tool.json_schema\n"
+                 "Tool.end\n"
+                 "ToolCalls.begin\n"
+                 "ToolCalls.separator\n"
+                 "ToolCalls.end\n"
+                 "ToolCalls.special_tokens\n"
+                 "Reasoning.begin\n"
+                 "Reasoning.end\n"
+                 "TokenizeRequest.model\n"
+                 "DetokenizeRequest.model\n");
+    check_fields(answers, PROTOBUF_C_TYPE_STRING,
+                 "Timing.prefill_worker\n"
+                 "Timing.decode_worker\n"
+                 "Timing.lane\n"
+                 "GenerateResult.request_id\n"
+                 "Model.name\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +234,7 @@ int main(void)
         cmocka_unit_test(test_nested_strings_are_checked),
         cmocka_unit_test(test_malformed_bytes_are_refused),
         cmocka_unit_test(test_amplification_is_bounded),
+        cmocka_unit_test(test_which_fields_are_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -204,7 +204,8 @@ static struct rpc_gate gate_of(struct router *router)
                              .context = &router->metrics};
 }
 
-/* The server for registrations only. The limits for clients don't apply to it. */
+/* The server for registrations only. An address has no share of its connections, and a worker may
+ * be silent. */
 static enum status start_registry(struct router *router, struct error *err)
 {
     const struct router_config *config = &router->config;
@@ -226,8 +227,11 @@ static enum status start_registry(struct router *router, struct error *err)
         .descriptor_count = 1,
     };
     /* With certificates on both sides no stranger gets as far as HTTP/2. */
-    if (!server.tls.certificates)
+    if (!server.tls.certificates) {
         server.gate = gate_of(router);
+        server.gate.address_connections = 0;
+        server.gate.idle_us = 0;
+    }
     return rpc_server_start(router->runtime, &server, &router->workers, err);
 }
 

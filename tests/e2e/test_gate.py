@@ -140,6 +140,26 @@ def test_a_share_for_each_address_over_grpc():
     assert router.stop() == 0
 
 
+def test_workers_are_no_clients():
+    """Where workers register, an address has no share of the connections, and an idle one stays."""
+    router = Bare("baton-router", "--registry-listen", "127.0.0.1:0", "--max-connections-per-address", "1", "--client-idle", "300ms",
+                  "--proxy-addresses", "192.0.2.1", stderr=subprocess.DEVNULL)
+    host, port = router.registry.rsplit(":", 1)
+    crowd = [wire_over(socket.create_connection((host, int(port)), timeout=20)) for _ in range(3)]
+    for wire in crowd:
+        assert wire.socket.recv(1), "it is let in"
+    channel = grpc.insecure_channel(router.registry)
+    with pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary("/baton.v1.Baton/Tokenize")(b"", timeout=20)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    time.sleep(1)
+    assert not ended(router), "it is idle for longer than a client may be"
+    for wire in crowd:
+        wire.socket.close()
+    channel.close()
+    assert router.stop() == 0
+
+
 def wire_over(connection):
     wire = Wire.__new__(Wire)
     wire.socket = connection

@@ -158,8 +158,10 @@ struct rpc_server_config {
     /* Connections and incoming messages. Beyond it calls are cut off, whichever they are. 0:
      * 512 MiB. */
     size_t max_receive_memory_bytes;
-    bool keyless;           /* no API key is asked for: logged if other machines reach the server */
-    size_t max_calls;       /* at once; one more ends with RESOURCE_EXHAUSTED. 0: 16384 */
+    bool keyless; /* no API key is asked for: logged if other machines reach the server */
+    /* At once; one more ends with RESOURCE_EXHAUSTED. 0: 16384. With a gate as many again are taken
+     * from addresses within their share (gate.address_calls). */
+    size_t max_calls;
     size_t max_connections; /* at once; one more is closed at once. 0: 4096 */
     uint64_t keepalive_us;  /* 0: off; a silent peer is found after keepalive + 2 s */
     /* A call without its whole first message after this time ends with DEADLINE_EXCEEDED,

@@ -50,11 +50,17 @@ static int tear_down(void **state)
 
 /* --- health --- */
 
+/* A refusal may come before the message is sent. */
+static void check_sent(enum status status)
+{
+    assert_true(status == STATUS_OK || status == STATUS_CANCELLED);
+}
+
 static void send_health_request(struct rpc_call *call, const char *service)
 {
     Grpc__Health__V1__HealthCheckRequest request = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
     request.service = (char *)service;
-    assert_int_equal(rpc_call_send_message(call, &request.base), STATUS_OK);
+    check_sent(rpc_call_send_message(call, &request.base));
     rpc_call_half_close(call);
 }
 
@@ -144,7 +150,7 @@ static struct rpc_call *start_stream(struct probe *probe, struct fixture *f, int
     if (kind < 2)
         send_health_request(call, kind ? "no.such.Service" : "");
     else
-        assert_int_equal(rpc_call_send(call, "", 0), STATUS_OK);
+        check_sent(rpc_call_send(call, "", 0));
     return call;
 }
 

@@ -97,10 +97,10 @@ static struct cluster_file describe(const struct up *up)
     return file;
 }
 
-static enum status publish(const struct up *up, const struct cluster_file *file, struct error *err)
+static enum status write_ready_file(const struct up *up, const struct cluster_file *file,
+                                    struct error *err)
 {
     const char *ready_file = up->settings.ready_file;
-    TRY(cluster_file_publish(file, err));
     return *ready_file ? cluster_file_write(file, ready_file, err) : STATUS_OK;
 }
 
@@ -327,8 +327,9 @@ static enum status serve(struct up *up, struct error *err)
 {
     struct cluster_file file = describe(up);
     up->cluster.changed = false;
-    print_ready(up, &file); /* comes first: the ready file says that all of it is there */
-    TRY(publish(up, &file, err));
+    TRY(cluster_file_publish(&file, err));
+    print_ready(up, &file);                /* its commands find the cluster */
+    TRY(write_ready_file(up, &file, err)); /* comes last: all the rest is there */
     if (up->settings.restart)
         cluster_keep(&up->cluster, up->settings.restart_wait_us, up->settings.start_timeout_us);
     cluster_watch(&up->cluster, up->settings.restart ? up->settings.liveness_timeout_us : 0);
@@ -339,7 +340,8 @@ static enum status serve(struct up *up, struct error *err)
             struct error why;
             file = describe(up);
             up->cluster.changed = false;
-            if (publish(up, &file, &why) != STATUS_OK)
+            if (cluster_file_publish(&file, &why) != STATUS_OK ||
+                write_ready_file(up, &file, &why) != STATUS_OK)
                 log_error(MOD, "msg=\"cannot write the new process ids: %s\"", why.text);
         }
         if (up->settings.restart)

@@ -82,6 +82,7 @@ def test_logs_without_a_folder_of_their_own_stay_if_something_went_wrong(tmp_pat
         logs = pathlib.Path(line.split()[1])
         assert "(removed after an end in order; --log-dir DIR keeps them)" in line and (logs / "router.log").exists()
         if code:
+            wait_until("the ready file is there", ready.exists, 20)
             os.kill(json.loads(ready.read_text())["processes"][1]["pid"], signal.SIGKILL)
         up.terminate()
         up.stdout.read()

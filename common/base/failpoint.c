@@ -7,6 +7,7 @@
 #include "common/base/str.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,10 +21,11 @@
 #define MAX_FAILPOINTS 32
 #define MAX_SPEC_BYTES 4096
 #define PAUSE_LIMIT_MS 60000
+#define HANG_LIMIT_MS  (INT_MAX - PAUSE_POLL_MS) /* 24 days */
 #define PAUSE_POLL_MS  2
 
-enum action { ACTION_KILL, ACTION_STOP, ACTION_PAUSE, ACTION_FAIL, ACTION_LOG };
-static const char *const action_names[] = {"kill", "stop", "pause", "fail", "log"};
+enum action { ACTION_KILL, ACTION_STOP, ACTION_PAUSE, ACTION_HANG, ACTION_FAIL, ACTION_LOG };
+static const char *const action_names[] = {"kill", "stop", "pause", "hang", "fail", "log"};
 
 struct failpoint_name {
     const char *name;
@@ -78,7 +80,8 @@ static enum status parse_action(char *text, struct failpoint *point, struct erro
         i++;
     if (i == sizeof action_names / sizeof *action_names)
         return error_set(err, STATUS_INVALID,
-                         "BATON_FAILPOINTS: unknown action '%s' (kill, stop, pause, fail, log)",
+                         "BATON_FAILPOINTS: unknown action '%s' (kill, stop, pause, hang, fail, "
+                         "log)",
                          text);
     point->action = (enum action)i;
     if (point->action == ACTION_FAIL && !point->known->can_fail)
@@ -229,12 +232,12 @@ void failpoint_note(const char *name, const char *action, uint64_t hit)
     close(fd);
 }
 
-static void pause_until_go(const char *name)
+/* Holds up the calling thread alone. */
+static void wait_for_go(const char *name, int limit_ms)
 {
     char path[640];
     snprintf(path, sizeof path, "%s.%s.go", log_path, name);
-    for (int waited_ms = 0; waited_ms < PAUSE_LIMIT_MS && access(path, F_OK);
-         waited_ms += PAUSE_POLL_MS)
+    for (int waited_ms = 0; waited_ms < limit_ms && access(path, F_OK); waited_ms += PAUSE_POLL_MS)
         poll(NULL, 0, PAUSE_POLL_MS);
 }
 
@@ -266,7 +269,8 @@ bool failpoint_hit(const char *name, const char *subject)
     /* The signal goes to this thread, so that it runs no further. */
     case ACTION_KILL: raise(SIGKILL); break;
     case ACTION_STOP: raise(SIGSTOP); break;
-    case ACTION_PAUSE: pause_until_go(name); break;
+    case ACTION_PAUSE: wait_for_go(name, PAUSE_LIMIT_MS); break;
+    case ACTION_HANG: wait_for_go(name, HANG_LIMIT_MS); break;
     case ACTION_FAIL: return true;
     case ACTION_LOG: break;
     }

@@ -11,6 +11,8 @@
  *      kill   SIGKILL to the own process
  *      stop   SIGSTOP to the own process
  *      pause  waits until the file BATON_FAILPOINT_LOG.NAME.go exists (at most 60 s)
+ *      hang   holds up this thread alone, until that file exists: "step.computing=hang" is a step
+ *             that never ends, in a process with other threads that answer
  *      fail   makes FAILPOINT_FAILS(name) true
  *      log    only records the hit
  *

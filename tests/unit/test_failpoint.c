@@ -4,13 +4,17 @@
 
 #include "common/base/str.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -229,6 +233,41 @@ static void test_kill_stop_and_pause(void **state)
     unlink(go);
 }
 
+static void *hang(void *done)
+{
+    FAILPOINT("step.computing");
+    atomic_store((atomic_bool *)done, true);
+    return NULL;
+}
+
+/* One thread hangs until it is released, and the process goes on. The log is a pipe here, so that a
+ * reader learns of the hit. */
+static void test_a_hang_holds_up_one_thread(void **state)
+{
+    (void)state;
+    char go[160], line[256];
+    atomic_bool done = false;
+    pthread_t thread;
+    assert_int_equal(mkfifo(log_path, 0600), 0);
+    int log = open(log_path, O_RDWR);
+    assert_true(log >= 0);
+    arm("step.computing=hang,decode.reading=log");
+    assert_int_equal(pthread_create(&thread, NULL, hang, &done), 0);
+    assert_true(read(log, line, sizeof line) > 0); /* it has come by */
+    assert_memory_equal(line, "step.computing hang 1 ", 22);
+    FAILPOINT("decode.reading");
+    assert_true(read(log, line, sizeof line) > 0);
+    assert_memory_equal(line, "decode.reading log 1 ", 21);
+    assert_int_equal(pthread_tryjoin_np(thread, NULL), EBUSY);
+    assert_false(atomic_load(&done));
+    snprintf(go, sizeof go, "%s.step.computing.go", log_path);
+    fclose(fopen(go, "w"));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(atomic_load(&done));
+    unlink(go);
+    close(log);
+}
+
 /* The first lines of the log say that the process fails on purpose. */
 static void test_what_is_armed_is_told(void **state)
 {
@@ -262,6 +301,7 @@ int main(void)
         T(test_one_more_than_the_limit),
         T(test_a_file_is_read_again_when_it_changes),
         T(test_kill_stop_and_pause),
+        T(test_a_hang_holds_up_one_thread),
         T(test_what_is_armed_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,7 +54,8 @@ static void on_decode(struct decode_role *role, const Baton__Worker__V1__Decode 
     struct sequence_key key = {command->request, command->attempt};
     struct wire_prompt prompt = {
         command->prompt,   command->emitted,         command->n_prompt,       command->n_emitted,
-        command->sampling, command->cache_salt.data, command->cache_salt.len, command->priority};
+        command->sampling, command->cache_salt.data, command->cache_salt.len, command->priority,
+        command->tenant,   command->deadline_left_us};
     struct error err;
     role->runner.pending =
         (struct sequence_spec){.plan = command->handle ? PLAN_RECEIVE : PLAN_LOCAL};

@@ -115,7 +115,8 @@ static void on_prefill(struct prefill_role *role, const Baton__Worker__V1__Prefi
     struct sequence_key key = {command->request, command->attempt};
     struct wire_prompt prompt = {
         command->prompt,   command->emitted,         command->n_prompt,       command->n_emitted,
-        command->sampling, command->cache_salt.data, command->cache_salt.len, command->priority};
+        command->sampling, command->cache_salt.data, command->cache_salt.len, command->priority,
+        command->tenant,   command->deadline_left_us};
     struct error err;
     role->pending = (struct sequence_spec){.plan = PLAN_HAND_OFF};
     if (wire_sequence_spec(&prompt, &role->worker->info, &role->pending, &err) != STATUS_OK) {

@@ -5,6 +5,7 @@
 #include "common/language/constrain/constraint.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +109,10 @@ static enum status check_prompt(const struct wire_prompt *in, uint32_t vocab, st
                          in->cache_salt_bytes, MAX_SALT_BYTES);
     if ((uint32_t)in->priority >= PRIORITIES)
         return error_set(err, STATUS_INVALID, "priority %d is unknown", (int)in->priority);
+    if (in->deadline_left_us > WORKER_MAX_DEADLINE_US)
+        return error_set(err, STATUS_INVALID,
+                         "a deadline in %" PRIu64 " us can't be kept, at most a year is taken",
+                         in->deadline_left_us);
     uint64_t total = (uint64_t)in->prompt_count + in->emitted_count;
     if (in->prompt_count == 0 || total > UINT32_MAX / 8)
         return error_set(err, STATUS_INVALID,
@@ -142,7 +147,9 @@ enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker
     spec->sampling = sampling;
     spec->constraint_source = constraint;
     spec->priority = (enum priority)in->priority;
-    if (in->cache_salt_bytes)
+    spec->deadline_left_us = in->deadline_left_us;
+    spec->tenant = in->tenant;
+    if (!in->tenant && in->cache_salt_bytes)
         spec->tenant = hash_bytes(in->cache_salt, in->cache_salt_bytes, HASH_SEED) | 1;
     spec->root =
         prefix_hash_root(info->model_hash, info->numerics_id, in->cache_salt, in->cache_salt_bytes);

@@ -19,9 +19,10 @@ struct wire_prompt {
     const void *cache_salt;
     size_t cache_salt_bytes;
     Baton__Worker__V1__Priority priority;
+    uint64_t tenant, deadline_left_us;
 };
-/* Checks the numbers: ids below the worker's vocab, limits as in sampling_validate. On success
- * `spec` owns what sequence_spec_free frees. */
+/* Checks the numbers: ids below the worker's vocab, limits as in sampling_validate, a deadline
+ * within WORKER_MAX_DEADLINE_US. On success `spec` owns what sequence_spec_free frees. */
 enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker_info *info,
                                struct sequence_spec *spec, struct error *err) WARN_UNUSED;
 

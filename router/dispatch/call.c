@@ -5,6 +5,7 @@
 #include "common/base/rng.h"
 #include "common/base/str.h"
 #include "common/language/text/detokenizer.h"
+#include "router/dispatch/constraint_checks.h"
 #include "router/request_id.h"
 
 #include <inttypes.h>
@@ -154,6 +155,9 @@ bool call_fill(struct call *call, const struct call_source *source)
     call->arrival_us = source->arrival_us;
     call->deadline_us = source->deadline_us;
     call->cache_salt_bytes = access_salt(source->grant, call->cache_salt);
+    if (!call->tenant)
+        call->tenant =
+            constraint_owner_of(access_tenant(source->grant), source->peer ? source->peer : "");
     call->sampling = params->sampling;
     if (!params->seed_given)
         call->sampling.seed = rng_entropy();

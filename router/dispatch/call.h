@@ -181,6 +181,9 @@ struct call {
     size_t model;               /* index of served_models, with the places */
     uint32_t place_count;       /* places of the model that it holds, one for each choice */
     struct access_grant *grant; /* until the call is settled; NULL: no key, or settled */
+    /* The owner of its turns, where tenants take turns: its key's tenant, or its client's address
+     * (constraint_owner_of). The door sets it once the call is admitted, otherwise call_fill. */
+    uint64_t tenant;
 
     /* Filled by call_fill. */
     char name[REQUEST_MAX_ID_BYTES + 1];
@@ -198,7 +201,6 @@ struct call {
     struct logit_bias *biases;            /* sampling's; NULL: none */
     struct constraint_source *constraint; /* NULL: none */
     bool constraint_waits;                /* not placed until it is known whether it can be kept */
-    uint64_t constraint_owner;            /* constraint_waits: it waits in this owner's turn */
     struct prompt_echo prompt_echo;
     uint8_t cache_salt[ACCESS_SALT_BYTES];
     size_t cache_salt_bytes;

@@ -369,6 +369,7 @@ static void init_state(struct dispatch *dispatch, const struct dispatch_config *
     dispatch->stop_message.kind = INBOX_STOP;
     /* Far from the ids of another router, or of an earlier life. */
     atomic_init(&dispatch->next_id, rng_entropy() | 1);
+    dispatch->tenant_salt = rng_entropy();
     dispatch->due_us = dispatch->lapse_us = dispatch->armed_us = UINT64_MAX;
     TAILQ_INIT(&dispatch->all);
     for (size_t i = 0; i < SERVED_MODELS_MAX; i++) {

@@ -85,9 +85,7 @@ static void ask_constraint(struct dispatch *dispatch, struct call *call)
     struct request *request = &call->choices[0];
     if (!call->constraint || !dispatch->config.checks)
         return;
-    call->constraint_owner = constraint_owner_of(access_tenant(call->grant), request->trace.peer);
-    switch (constraint_checks_ask(dispatch->config.checks, call->constraint, call->constraint_owner,
-                                  &err)) {
+    switch (constraint_checks_ask(dispatch->config.checks, call->constraint, call->tenant, &err)) {
     case CONSTRAINT_UNKNOWN:
     case CONSTRAINT_FINE: break;
     case CONSTRAINT_PENDING: call->constraint_waits = true; break;
@@ -149,8 +147,7 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
     request->state = CHOICE_CLOSED;
     request_stop_waiting(dispatch, request);
     if (call->constraint_waits)
-        constraint_checks_withdraw(dispatch->config.checks, call->constraint,
-                                   call->constraint_owner);
+        constraint_checks_withdraw(dispatch->config.checks, call->constraint, call->tenant);
     call->constraint_waits = false;
     if (request->dirty)
         TAILQ_REMOVE(&dispatch->dirty, request, dirty_link);

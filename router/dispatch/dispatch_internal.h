@@ -52,6 +52,7 @@ struct dispatch {
     struct model_queue queues[SERVED_MODELS_MAX];
     uint32_t waiting_count; /* in all queues */
     uint64_t placements;
+    uint64_t tenant_salt; /* random: workers learn no more of a tenant than that it is one */
     struct candidates candidates;
     struct route_misfits misfits; /* until membership changes */
     uint64_t now_us;

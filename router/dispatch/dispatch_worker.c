@@ -1,6 +1,8 @@
 /* Messages to workers and from them. Nothing that a worker says of a request is believed before it
  * is checked against the request. */
 #include "common/base/assert.h"
+#include "common/base/domain/content_hash.h"
+#include "common/base/domain/worker_info.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
@@ -70,6 +72,21 @@ static ProtobufCBinaryData salt_of(const struct request *request)
                                  (uint8_t *)request->call->cache_salt};
 }
 
+/* The tenant as workers know it. Not 0. */
+static uint64_t tenant_of(const struct dispatch *dispatch, const struct call *call)
+{
+    const uint64_t salted[] = {call->tenant, dispatch->tenant_salt};
+    return content_hash(salted, sizeof salted) | 1;
+}
+
+/* 0: the worker hears of no deadline. */
+static uint64_t deadline_left_us(const struct dispatch *dispatch, const struct call *call)
+{
+    uint64_t now_us = dispatch->now_us;
+    uint64_t left_us = call->deadline_us > now_us ? call->deadline_us - now_us : 1;
+    return left_us <= WORKER_MAX_DEADLINE_US ? left_us : 0;
+}
+
 /* Sends a command, or ends the stream where the worker doesn't read. request_life then hears of the
  * lost session. */
 static void send_command(struct worker *worker, const Baton__Worker__V1__SessionDown *command)
@@ -97,6 +114,8 @@ static void send_prefill(struct dispatch *dispatch, struct request *request, str
     prefill.request_name = request->call->name;
     prefill.cache_salt = salt_of(request);
     prefill.priority = (Baton__Worker__V1__Priority)request->call->priority;
+    prefill.tenant = tenant_of(dispatch, request->call);
+    prefill.deadline_left_us = deadline_left_us(dispatch, request->call);
     Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
     command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_PREFILL;
     command.prefill = &prefill;
@@ -125,6 +144,8 @@ static void send_decode(struct dispatch *dispatch, struct request *request, stru
     decode.request_name = request->call->name;
     decode.cache_salt = salt_of(request);
     decode.priority = (Baton__Worker__V1__Priority)request->call->priority;
+    decode.tenant = tenant_of(dispatch, request->call);
+    decode.deadline_left_us = deadline_left_us(dispatch, request->call);
     if (action->with_handle) {
         decode.handle = &request->handle;
         decode.source_address = request->source_address;

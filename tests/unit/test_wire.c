@@ -31,7 +31,7 @@ static void test_prompt_and_emitted_become_one(void **state)
     (void)state;
     const uint32_t prompt[] = {1, 2, 3}, emitted[] = {4};
     Baton__Worker__V1__Sampling sampling = good_sampling();
-    struct wire_prompt in = {prompt, emitted, 3, 1, &sampling, NULL, 0, 0};
+    struct wire_prompt in = {prompt, emitted, 3, 1, &sampling, NULL, 0, 0, 0, 0};
     struct sequence_spec spec = {0};
     assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, NULL), STATUS_OK);
     const uint32_t want[] = {1, 2, 3, 4};
@@ -58,7 +58,7 @@ static void test_each_tenant_has_its_own_root(void **state)
         info.model_hash = cases[i].model_hash;
         info.numerics_id = cases[i].numerics_id;
         struct wire_prompt in = {
-            prompt, NULL, 3, 0, &sampling, cases[i].salt, strlen(cases[i].salt), 0};
+            prompt, NULL, 3, 0, &sampling, cases[i].salt, strlen(cases[i].salt), 0, 0, 0};
         struct sequence_spec spec = {0};
         assert_int_equal(wire_sequence_spec(&in, &info, &spec, NULL), STATUS_OK);
         free(spec.tokens);
@@ -83,22 +83,26 @@ static void test_what_is_wrong_is_named(void **state)
     (void)state;
     const uint32_t good[] = {1}, bad[] = {1, VOCAB};
     Baton__Worker__V1__Sampling sampling = good_sampling(), cold = sampling, crowded = sampling;
-    expect_refused((struct wire_prompt){good, NULL, 1, 0, NULL, NULL, 0, 0}, "no sampling");
-    expect_refused((struct wire_prompt){bad, NULL, 2, 0, &sampling, NULL, 0, 0},
+    expect_refused((struct wire_prompt){good, NULL, 1, 0, NULL, NULL, 0, 0, 0, 0}, "no sampling");
+    expect_refused((struct wire_prompt){bad, NULL, 2, 0, &sampling, NULL, 0, 0, 0, 0},
                    "token id 100 at position 1");
-    expect_refused((struct wire_prompt){good, bad, 1, 2, &sampling, NULL, 0, 0}, "token id 100");
-    expect_refused((struct wire_prompt){NULL, NULL, 0, 0, &sampling, NULL, 0, 0},
+    expect_refused((struct wire_prompt){good, bad, 1, 2, &sampling, NULL, 0, 0, 0, 0},
+                   "token id 100");
+    expect_refused((struct wire_prompt){NULL, NULL, 0, 0, &sampling, NULL, 0, 0, 0, 0},
                    "prompt of 0 tokens");
     cold.temperature = -1;
-    expect_refused((struct wire_prompt){good, NULL, 1, 0, &cold, NULL, 0, 0}, "temperature");
+    expect_refused((struct wire_prompt){good, NULL, 1, 0, &cold, NULL, 0, 0, 0, 0}, "temperature");
     uint32_t stops[SAMPLING_MAX_STOP_IDS + 1] = {0};
     crowded.stop_ids = stops;
     crowded.n_stop_ids = SAMPLING_MAX_STOP_IDS + 1;
-    expect_refused((struct wire_prompt){good, NULL, 1, 0, &crowded, NULL, 0, 0}, "stop ids");
+    expect_refused((struct wire_prompt){good, NULL, 1, 0, &crowded, NULL, 0, 0, 0, 0}, "stop ids");
     static const char salt[257];
-    expect_refused((struct wire_prompt){good, NULL, 1, 0, &sampling, salt, 257, 0}, "257 bytes");
-    expect_refused((struct wire_prompt){good, NULL, 1, 0, &sampling, NULL, 0, 3}, "priority 3");
-    expect_refused((struct wire_prompt){good, NULL, 1, 0, &sampling, NULL, 0, -1}, "priority -1");
+    expect_refused((struct wire_prompt){good, NULL, 1, 0, &sampling, salt, 257, 0, 0, 0},
+                   "257 bytes");
+    expect_refused((struct wire_prompt){good, NULL, 1, 0, &sampling, NULL, 0, 3, 0, 0},
+                   "priority 3");
+    expect_refused((struct wire_prompt){good, NULL, 1, 0, &sampling, NULL, 0, -1, 0, 0},
+                   "priority -1");
 }
 
 static void test_all_of_sampling_is_taken_over(void **state)
@@ -107,7 +111,7 @@ static void test_all_of_sampling_is_taken_over(void **state)
     const uint32_t prompt[] = {1}, bias_ids[] = {3, 99};
     const float biases[] = {-100, 1.5f};
     Baton__Worker__V1__Sampling sampling = good_sampling();
-    struct wire_prompt in = {prompt, NULL, 1, 0, &sampling, NULL, 0, 0};
+    struct wire_prompt in = {prompt, NULL, 1, 0, &sampling, NULL, 0, 0, 0, 0};
     struct sequence_spec spec = {0};
     assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, NULL), STATUS_OK);
     assert_true(spec.sampling.repetition_penalty == 1 && !spec.sampling.biases);
@@ -144,7 +148,7 @@ static void test_biases_and_logprobs_that_no_router_asks_for(void **state)
     const float biases[] = {1, 1};
     const Baton__Worker__V1__Sampling sound = good_sampling();
     Baton__Worker__V1__Sampling sampling = sound;
-    const struct wire_prompt in = {good, NULL, 1, 0, &sampling, NULL, 0, 0};
+    const struct wire_prompt in = {good, NULL, 1, 0, &sampling, NULL, 0, 0, 0, 0};
     sampling.n_bias_ids = sampling.n_biases = 1;
     sampling.bias_ids = (uint32_t *)foreign;
     sampling.biases = (float *)biases;
@@ -171,7 +175,7 @@ static void test_a_constraint_is_taken_over(void **state)
     const uint32_t prompt[] = {1};
     Baton__Worker__V1__Sampling sampling = good_sampling();
     Baton__Worker__V1__Constraint constraint = BATON__WORKER__V1__CONSTRAINT__INIT;
-    struct wire_prompt in = {prompt, NULL, 1, 0, &sampling, NULL, 0, 0};
+    struct wire_prompt in = {prompt, NULL, 1, 0, &sampling, NULL, 0, 0, 0, 0};
     struct sequence_spec spec = {0};
     struct error err;
     sampling.constraint = &constraint;
@@ -203,12 +207,37 @@ static void test_a_priority_is_taken_over(void **state)
     const uint32_t prompt[] = {1};
     Baton__Worker__V1__Sampling sampling = good_sampling();
     for (int priority = 0; priority < PRIORITIES; priority++) {
-        struct wire_prompt in = {prompt, NULL, 1, 0, &sampling, NULL, 0, priority};
+        struct wire_prompt in = {prompt, NULL, 1, 0, &sampling, NULL, 0, priority, 0, 0};
         struct sequence_spec spec = {0};
         assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, NULL), STATUS_OK);
         assert_int_equal(spec.priority, priority);
         free(spec.tokens);
     }
+}
+
+/* Without a tenant of its own a salt stands for one: salts are of tenants, too. */
+static void test_tenant_and_deadline_are_taken_over(void **state)
+{
+    (void)state;
+    const uint32_t prompt[] = {1};
+    Baton__Worker__V1__Sampling sampling = good_sampling();
+    struct wire_prompt in = {prompt, NULL, 1, 0, &sampling,
+                             "salt", 4,    0, 7, WORKER_MAX_DEADLINE_US};
+    struct sequence_spec spec = {0};
+    assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, NULL), STATUS_OK);
+    assert_int_equal(spec.tenant, 7);
+    assert_int_equal(spec.deadline_left_us, WORKER_MAX_DEADLINE_US);
+    free(spec.tokens);
+    in.tenant = 0;
+    assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, NULL), STATUS_OK);
+    assert_int_not_equal(spec.tenant, 0);
+    free(spec.tokens);
+    in.cache_salt_bytes = 0;
+    assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, NULL), STATUS_OK);
+    assert_int_equal(spec.tenant, 0);
+    free(spec.tokens);
+    in.deadline_left_us++;
+    expect_refused(in, "at most a year");
 }
 
 /* A handle is taken for the tokens it was made of, and for no others, though as many. */
@@ -414,6 +443,7 @@ int main(void)
         cmocka_unit_test(test_biases_and_logprobs_that_no_router_asks_for),
         cmocka_unit_test(test_a_constraint_is_taken_over),
         cmocka_unit_test(test_a_priority_is_taken_over),
+        cmocka_unit_test(test_tenant_and_deadline_are_taken_over),
         cmocka_unit_test(test_a_handle_is_of_one_prompt),
         cmocka_unit_test(test_handles_survive_the_wire),
         cmocka_unit_test(test_questions_survive_the_wire),

@@ -8,6 +8,10 @@
  * no more. */
 #define CLUSTER_MAX_WORKERS 256
 
+/* The longest time that a router gives a worker for a request. Where a client waits longer, the
+ * worker hears of no deadline. */
+#define WORKER_MAX_DEADLINE_US (UINT64_C(365) * 24 * 3600 * 1000000)
+
 enum worker_role { ROLE_PREFILL = 1, ROLE_DECODE = 2 };
 const char *worker_role_name(enum worker_role role);
 

@@ -72,8 +72,10 @@ struct sequence_spec {
      * scheduler takes over no source. */
     struct constraint_source *constraint_source;
     uint32_t constraint;
-    uint64_t tenant;         /* constraints are compiled for tenants in turn; 0: none */
-    struct prefix_hash root; /* prefix_hash_root of model, numerics and tenant */
+    /* Tenants take turns, also where constraints are compiled. 0 is one tenant, too. */
+    uint64_t tenant;
+    uint64_t deadline_left_us; /* from arrived_us until its answer must be whole; 0: no deadline */
+    struct prefix_hash root;   /* prefix_hash_root of model, numerics and tenant */
 };
 /* Frees all that the spec owns. Not after scheduler_add took it over. */
 void sequence_spec_free(const struct sequence_spec *spec);

@@ -56,6 +56,7 @@ struct grpc_call {
     struct large large;         /* its message, if that is read beside the rpc threads */
     char name[REQUEST_ID_BYTES];
     char tenant[API_KEY_NAME_BYTES], key[API_KEY_NAME_BYTES]; /* "": none */
+    uint64_t owner; /* of its turns: the tenant, or the client's address */
 };
 
 static const struct served_model *model_of(const struct grpc_call *self)
@@ -106,6 +107,7 @@ static struct grpc_call *open_call(struct rpc_call *call, struct grpc_api *api, 
     str_copy(self->tenant, sizeof self->tenant,
              reason ? refusal.tenant : access_tenant(self->grant));
     str_copy(self->key, sizeof self->key, reason ? refusal.key : access_key_id(self->grant));
+    self->owner = constraint_owner_of(self->tenant, rpc_call_peer(call));
     if (reason) {
         if (!*method)
             router_metrics_ended(api->metrics, ROUTER_NO_MODEL, reason);
@@ -228,8 +230,7 @@ static bool read_beside(struct grpc_call *self, struct rpc_call *call, struct rp
                             .copy = copy,
                             .arrival_us = arrival_us,
                             .state = LARGE_READING};
-    uint64_t owner = constraint_owner_of(self->tenant, rpc_call_peer(call));
-    if (body_readers_give(self->api->readers, &large->job, owner))
+    if (body_readers_give(self->api->readers, &large->job, self->owner))
         return true;
     free(copy);
     large->rpc = NULL;
@@ -291,6 +292,7 @@ static enum reason reserve_places(struct grpc_call *self, const Baton__V1__Gener
     if (reason)
         return reason;
     self->model = model;
+    self->call->tenant = self->owner;
     reason = dispatch_reserve(api->dispatch, self->call, model, request_choices(message));
     if (reason)
         served_models_say_full(api->models, model, err);

@@ -350,6 +350,7 @@ enum reason openai_call_admit(struct openai_call *call, struct error *err)
             error_set(err, STATUS_LIMIT, "%s", reason_when(reason));
             return reason;
         }
+        call->calls[i]->tenant = call->tenant;
         reason = dispatch_reserve(dispatch, call->calls[i], call->model, choices);
         if (reason) {
             served_models_say_full(call->api->models, call->model, err);

@@ -31,7 +31,8 @@ struct openai_call {
     struct openai_api *api;
     struct http_exchange *exchange;
     struct openai_answer answer;
-    size_t model; /* index of served_models */
+    size_t model;    /* index of served_models */
+    uint64_t tenant; /* its calls' */
     char name[REQUEST_ID_BYTES];
     bool stream, has_parser;
     bool one_tool_call;           /* further tool calls are dropped */

@@ -3,6 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/str.h"
+#include "router/dispatch/constraint_checks.h"
 #include "router/doors/openai/openai_admit.h"
 #include "router/doors/openai/openai_call.h"
 #include "router/doors/openai/openai_chat.h"
@@ -190,6 +191,7 @@ static enum reason make_chat(struct submission *s)
 
 static enum reason make_requests(struct submission *s)
 {
+    char peer[HTTP_PEER_BYTES];
     enum reason reason = find_model(s);
     if (reason)
         return reason;
@@ -199,6 +201,8 @@ static enum reason make_requests(struct submission *s)
         error_set(&s->refusal.err, STATUS_LIMIT, "out of memory");
         return REASON_INTERNAL;
     }
+    http_exchange_peer(s->exchange, peer);
+    s->call->tenant = constraint_owner_of(access_tenant(s->grant), peer);
     /* Before the work of tokenizing: an overloaded router must refuse cheaply. */
     reason = openai_call_admit(s->call, &s->refusal.err);
     if (!reason && !openai_constrain_tools(model_of(s), &s->request, &s->refusal))

@@ -1,42 +1,53 @@
-/* The engine's struct. For engine.c, which opens and closes it, and engine_step.c, which computes;
- * no other file includes this. */
+/* The part of an engine that every kind has, and the operations that each kind fills in. A kind
+ * embeds struct engine as the first member of its own struct. Internal to this folder and its
+ * sub-folders: engine.c and engine_step.c check what comes in, then call the kind. */
 #ifndef BATON_ENGINE_ENGINE_STATE_H
 #define BATON_ENGINE_ENGINE_STATE_H
 
 #include "common/engine/engine.h"
-#include "common/engine/model/llama.h"
-#include "common/engine/model/sampler.h"
 #include "common/language/model_config/model_config.h"
 
-/* A table of a step: filled on the host, used on the device. */
-struct table {
-    uint32_t *host;
-    struct buffer device;
+struct engine_ops {
+    void (*close)(struct engine *engine); /* frees it; it may be half open */
+    /* `pool`: config.block_count blocks of `layout`; NULL: the engine allocates them. Sets
+     * pool_address if the host can read them. */
+    enum status (*attach_pool)(struct engine *engine, void *pool);
+    /* The sequences keep all limits that engine.h names, and a pool is attached. */
+    enum status (*step)(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
+                        struct error *err);
+    /* The ids are in range, and a pool is attached. */
+    enum status (*move_block)(struct engine *engine, enum engine_move move, uint32_t from,
+                              uint32_t to);
+    enum status (*moves_done)(struct engine *engine);
+    struct engine_limits (*measure_limits)(struct engine *engine);
+    void (*profile_to)(struct engine *engine, struct kernels_profile *profile); /* NULL: can't */
 };
 
 struct engine {
+    const struct engine_ops *ops;
     struct engine_config config; /* without its pointers, except `smaller` */
     struct model_config model;
-    struct weight_types weight_types;
-    struct kernels *kernels;
     struct kv_layout layout;
     uint32_t context;
-    size_t pool_bytes;
-    struct weights weights;
-    struct llama llama;
-    struct sampler sampler;
-    struct buffer pool;
-    bool pool_is_ours;
-    char *slots; /* [swap_blocks] blocks on the host */
-    size_t slot_bytes;
-    struct table tokens, positions, row_sequence; /* [max_rows] */
-    struct table sequence_rows;                   /* [max_sequences + 1] */
-    struct table block_tables;                    /* [max_sequences, blocks of the context] */
-    struct table sample_rows, score_rows;         /* [max_sequences] */
-    float *logits; /* [max_sequences, vocab] for downloads; NULL: logits are read in place */
+    size_t pool_bytes, slot_bytes, weight_bytes;
+    bool has_pool;
+    void *pool_address; /* NULL: none yet, or not on the host */
+    char *slots;        /* [swap_blocks] blocks on the host; engine_close frees them */
     struct engine_counters counters;
     uint64_t model_hash, numerics_id;
     char numerics_name[128];
+    const char *isa;
 };
+
+/* For a kind that opens itself. `engine` is zeroed, with its ops and config. engine_read_model
+ * reads the model's configuration and settles the context; engine_set_layout sets the layout and
+ * the bytes of the pool and the slots; engine_make_slots allocates these. */
+enum status engine_read_model(struct engine *engine, const char *model_dir,
+                              struct error *err) WARN_UNUSED;
+enum status engine_set_layout(struct engine *engine, const struct kv_layout *layout,
+                              struct error *err) WARN_UNUSED;
+enum status engine_make_slots(struct engine *engine, struct error *err) WARN_UNUSED;
+/* Hashes the numbers of the model's configuration. */
+uint64_t engine_hash_shape(const struct model_shape *shape, uint64_t hash);
 
 #endif

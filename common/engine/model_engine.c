@@ -1,0 +1,269 @@
+#include "common/engine/model_engine.h"
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/base/str.h"
+#include "common/engine/model/safetensors.h"
+#include "common/engine/model/weight_cache.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- opening --- */
+
+/* If the weights alone are too much, only smaller ones help. */
+static const char *smaller_choice(const struct model_engine *engine, uint64_t weights_bytes,
+                                  uint64_t available)
+{
+    enum weight_type type = engine->weight_types.layers;
+    if (weights_bytes > available && (type == WEIGHT_INT4 || engine->weight_types.stored))
+        return "a smaller model";
+    if (weights_bytes > available)
+        return type == WEIGHT_INT8 ? "weights int4" : "weights int8 or int4";
+    return engine->base.config.smaller
+               ? engine->base.config.smaller
+               : "a smaller pool (kv-tokens), shorter chunks (chunk-tokens)";
+}
+
+/* Adds up all memory that the engine will take before it takes any: otherwise the OOM killer would
+ * end the process. */
+static enum status check_memory(const struct model_engine *engine, uint64_t weights_bytes,
+                                struct error *err)
+{
+    const struct engine_config *config = &engine->base.config;
+    const double gib = 1 << 30;
+    uint64_t available = kernels_available_bytes(engine->kernels);
+    uint64_t tables =
+        (uint64_t)config->max_sequences *
+        (kv_layout_blocks_for(&engine->base.layout, engine->base.context) * sizeof(uint32_t) +
+         engine->base.model.shape.vocab * sizeof(float));
+    uint64_t steps = 2 * tables + llama_bytes(engine->kernels, &engine->base.model.shape,
+                                              config->max_rows, config->max_sequences);
+    uint64_t needed;
+    if (!__builtin_add_overflow(weights_bytes + steps, engine->base.pool_bytes, &needed) &&
+        !__builtin_add_overflow(needed, engine->base.slot_bytes, &needed) && needed <= available)
+        return STATUS_OK;
+    char swap[64] = "";
+    if (engine->base.slot_bytes)
+        snprintf(swap, sizeof swap, ", swapped blocks %.1f", (double)engine->base.slot_bytes / gib);
+    return error_set(
+        err, STATUS_LIMIT,
+        "%.1f GiB of memory are needed (weights %.1f, KV pool of %" PRIu64
+        " tokens %.1f, steps of %u rows %.1f%s), %.1f are available here: %s or another "
+        "machine",
+        ((double)weights_bytes + (double)steps + (double)engine->base.pool_bytes +
+         (double)engine->base.slot_bytes) /
+            gib,
+        (double)weights_bytes / gib, (uint64_t)config->block_count * config->block_tokens,
+        (double)engine->base.pool_bytes / gib, config->max_rows, (double)steps / gib, swap,
+        (double)available / gib, smaller_choice(engine, weights_bytes, available));
+}
+
+static enum status load_weights(struct model_engine *engine, const struct engine_config *config,
+                                struct safetensors *files, struct error *err)
+{
+    const struct model_shape *shape = &engine->base.model.shape;
+    char cache_path[WEIGHT_CACHE_PATH_BYTES];
+    uint64_t bytes;
+    TRY(weight_cache_path(config->weight_cache, config->model_dir,
+                          kernels_info(engine->kernels).packing, engine->weight_types, cache_path,
+                          err));
+    TRY(weights_check(engine->kernels, shape, engine->weight_types, engine->base.context, files,
+                      &bytes, err));
+    TRY(check_memory(engine, bytes, err));
+    return weights_load(engine->kernels, shape, engine->weight_types, engine->base.context, files,
+                        cache_path, &engine->weights, err);
+}
+
+static enum status load_model(struct model_engine *engine, const struct engine_config *config,
+                              struct error *err)
+{
+    struct safetensors *files = NULL;
+    engine->weight_types.stored &= !config->random_weights;
+    if (!config->random_weights)
+        TRY(safetensors_open(config->model_dir, &files, err));
+    const struct model_shape *shape = &engine->base.model.shape;
+    enum status status = load_weights(engine, config, files, err);
+    if (status == STATUS_OK) {
+        uint64_t hash = files ? safetensors_hash(files) : HASH_SEED;
+        engine->base.model_hash = engine_hash_shape(shape, hash);
+    }
+    safetensors_close(files);
+    return status;
+}
+
+static enum status make_table(struct model_engine *engine, size_t count, struct table *table,
+                              struct error *err)
+{
+    enum status status =
+        kernels_alloc(engine->kernels, count * sizeof *table->host, &table->device);
+    table->host = calloc(count, sizeof *table->host);
+    if (status == STATUS_OK && table->host)
+        return STATUS_OK;
+    return error_set(err, STATUS_LIMIT, "no memory for a step table of %zu numbers", count);
+}
+
+static enum status make_step_memory(struct model_engine *engine, struct error *err)
+{
+    const size_t rows = engine->base.config.max_rows, sequences = engine->base.config.max_sequences;
+    const uint32_t vocab = engine->base.model.shape.vocab;
+    TRY(make_table(engine, rows, &engine->tokens, err));
+    TRY(make_table(engine, rows, &engine->positions, err));
+    TRY(make_table(engine, rows, &engine->row_sequence, err));
+    TRY(make_table(engine, sequences + 1, &engine->sequence_rows, err));
+    TRY(make_table(engine,
+                   sequences * kv_layout_blocks_for(&engine->base.layout, engine->base.context),
+                   &engine->block_tables, err));
+    TRY(make_table(engine, sequences, &engine->sample_rows, err));
+    TRY(make_table(engine, sequences, &engine->score_rows, err));
+    TRY(llama_init(&engine->llama, engine->kernels, &engine->base.model.shape, &engine->weights,
+                   engine->base.config.max_rows, engine->base.config.max_sequences, err));
+    bool in_place = kernels_info(engine->kernels).device_is_host;
+    engine->logits = in_place ? NULL : calloc(sequences * vocab, sizeof *engine->logits);
+    if ((!in_place && !engine->logits) || sampler_init(&engine->sampler, vocab) != STATUS_OK)
+        return error_set(err, STATUS_LIMIT, "no memory for %zu rows of logits", sequences);
+    return STATUS_OK;
+}
+
+static void name_numerics(struct model_engine *engine)
+{
+    const struct kernels_info info = kernels_info(engine->kernels);
+    const struct model_shape *shape = &engine->base.model.shape;
+    enum rope_type type = shape->rope_scaling.type;
+    /* ROPE_LLAMA3 came before names had the scheme; the table's hash has its numbers. */
+    bool scaled = type != ROPE_DEFAULT && type != ROPE_LLAMA3;
+    bool quantized = weight_type_is_quantized(engine->weight_types.layers) &&
+                     weight_type_is_quantized(engine->weight_types.ends);
+    snprintf(engine->base.numerics_name, sizeof engine->base.numerics_name,
+             "%s/w-%s/kv-%s/k%d/seg%d/sampler%d/tp1%s%s%s",
+             quantized ? info.quantized_name : info.name,
+             weight_type_names[engine->weight_types.layers], kv_type_name(engine->base.layout.type),
+             KERNELS_VERSION, ATTENTION_SEGMENT_TOKENS, SAMPLER_VERSION, scaled ? "/rope-" : "",
+             scaled ? rope_type_name(type) : "",
+             type != ROPE_LONGROPE                       ? ""
+             : rope_is_long(shape, engine->base.context) ? "-long"
+                                                         : "-short");
+    engine->base.numerics_id = hash_bytes(
+        engine->base.numerics_name, strlen(engine->base.numerics_name), engine->weights.rope_hash);
+}
+
+static enum status open_parts(struct model_engine *engine, const struct engine_config *config,
+                              struct error *err)
+{
+    const struct model_shape *shape = &engine->base.model.shape;
+    TRY(engine_read_model(&engine->base, config->model_dir, err));
+    TRY(kernels_open(&config->kernels, &engine->kernels, err));
+    TRY(weight_types_choose(config->weights, engine->base.model.quantization,
+                            kernels_info(engine->kernels).weight_type, &engine->weight_types, err));
+    enum kv_type kv_type;
+    TRY(kv_choice_type(config->kv, kernels_info(engine->kernels).kv_type, &kv_type, err));
+    const struct kv_layout layout = kv_layout_whole(shape, config->block_tokens, kv_type);
+    TRY(engine_set_layout(&engine->base, &layout, err));
+    TRY(load_model(engine, config, err));
+    TRY(make_step_memory(engine, err));
+    TRY(engine_make_slots(&engine->base, err));
+    name_numerics(engine);
+    engine->base.weight_bytes = weights_bytes(&engine->weights);
+    engine->base.isa = kernels_info(engine->kernels).isa;
+    log_info(
+        "engine",
+        "msg=\"opened\" numerics=%s isa=%s weights_bytes=%zu activation_bytes=%zu logits_bytes=%zu "
+        "pool_bytes=%zu block_bytes=%zu blocks=%u threads=%u",
+        engine->base.numerics_name, kernels_info(engine->kernels).isa,
+        weights_bytes(&engine->weights),
+        llama_bytes(engine->kernels, shape, config->max_rows, config->max_sequences),
+        engine->logits ? (size_t)config->max_sequences * shape->vocab * sizeof(float) : 0,
+        engine->base.pool_bytes, kv_layout_block_bytes(&engine->base.layout), config->block_count,
+        kernels_info(engine->kernels).threads);
+    return STATUS_OK;
+}
+
+/* --- its operations --- */
+
+static enum status attach_pool(struct engine *base, void *pool)
+{
+    struct model_engine *engine = (struct model_engine *)base;
+    TRY(pool ? kernels_adopt(engine->kernels, pool, base->pool_bytes, &engine->pool)
+             : kernels_alloc(engine->kernels, base->pool_bytes, &engine->pool));
+    engine->pool_is_ours = !pool;
+    if (kernels_info(engine->kernels).device_is_host)
+        base->pool_address = engine->pool.address;
+    return STATUS_OK;
+}
+
+static void free_table(struct model_engine *engine, struct table *table)
+{
+    kernels_free(engine->kernels, &table->device);
+    free(table->host);
+}
+
+static void close_engine(struct engine *base)
+{
+    struct model_engine *engine = (struct model_engine *)base;
+    if (engine->kernels) {
+        free_table(engine, &engine->tokens);
+        free_table(engine, &engine->positions);
+        free_table(engine, &engine->row_sequence);
+        free_table(engine, &engine->sequence_rows);
+        free_table(engine, &engine->block_tables);
+        free_table(engine, &engine->sample_rows);
+        free_table(engine, &engine->score_rows);
+        if (engine->pool_is_ours)
+            kernels_free(engine->kernels, &engine->pool);
+        llama_deinit(&engine->llama);
+        weights_unload(engine->kernels, &engine->weights);
+        kernels_close(engine->kernels);
+    }
+    sampler_deinit(&engine->sampler);
+    free(engine->logits);
+    free(engine);
+}
+
+static struct engine_limits measure_limits(struct engine *base)
+{
+    struct model_engine *engine = (struct model_engine *)base;
+    struct engine_limits limits = {.isa = base->isa,
+                                   .weight_bytes = weights_step_bytes(&engine->weights)};
+    limits.peak_gflops =
+        kernels_measure_peak(engine->kernels, engine->weight_types.layers, &limits.instruction);
+    limits.read_gbs = (double)limits.weight_bytes /
+                      (double)weights_measure_read(engine->kernels, &engine->weights);
+    return limits;
+}
+
+static void profile_to(struct engine *base, struct kernels_profile *profile)
+{
+    kernels_profile_to(((struct model_engine *)base)->kernels, profile);
+}
+
+static const struct engine_ops model_engine_ops = {
+    .close = close_engine,
+    .attach_pool = attach_pool,
+    .step = model_engine_step,
+    .move_block = model_engine_move_block,
+    .moves_done = model_engine_moves_done,
+    .measure_limits = measure_limits,
+    .profile_to = profile_to,
+};
+
+enum status model_engine_open(const struct engine_config *config, struct engine **out,
+                              struct error *err)
+{
+    struct model_engine *engine = calloc(1, sizeof *engine);
+    if (!engine)
+        return error_set(err, STATUS_LIMIT, "out of memory");
+    engine->base.ops = &model_engine_ops;
+    engine->base.config = *config;
+    engine->base.config.model_dir = NULL;
+    engine->base.config.weight_cache = NULL;
+    engine->base.config.kernels.cpus = NULL;
+    enum status status = open_parts(engine, config, err);
+    if (status != STATUS_OK) {
+        engine_close(&engine->base);
+        return status;
+    }
+    *out = &engine->base;
+    return STATUS_OK;
+}

@@ -14,7 +14,7 @@ DOMAIN = BASE | {"common/base/domain"}
 JSON = {"common/base/json"}
 PLUMBING = DOMAIN | JSON | {"common/base/config", "common/base/observe", "common/net/crypto", "common/net/http"}
 RPC = PLUMBING | {"common/net/rpc", "proto"}
-ENGINE = {"common/engine", "common/engine/sched", "common/engine/model", "kernels", "common/language/model_config"}
+ENGINE = {"common/engine", "common/engine/sched", "common/engine/model", "common/engine/mock", "kernels", "common/language/model_config"}
 WORKER = RPC | ENGINE | {"common/net/rpc/grpc", "common/net/membership", "common/kv/transport", "common/kv/handoff", "common/worker"}
 LANGUAGE = {"common/language/text", "common/language/chat", "common/language/constrain", "common/language/model_config"}
 ROUTER = RPC | {"router", "router/planner"}
@@ -36,11 +36,12 @@ MAY_INCLUDE = {
     "common/language/chat": BASE | JSON | {"common/language/template", "common/language/text"},
     "common/language/constrain": DOMAIN | JSON,
     "common/language/model_config": DOMAIN | JSON,
-    "common/kv/transport": BASE,
+    "common/kv/transport": DOMAIN,
     "common/kv/handoff": DOMAIN,
     "common/engine/sched": DOMAIN,
     "common/engine/model": DOMAIN | JSON | {"kernels", "common/language/model_config"},
-    "common/engine": DOMAIN | {"common/engine/model", "kernels", "common/language/model_config"},
+    "common/engine/mock": DOMAIN | JSON | {"common/engine", "common/language/model_config", "common/language/text"},
+    "common/engine": DOMAIN | {"common/engine/model", "common/engine/mock", "kernels", "common/language/model_config"},
     "common/worker": WORKER | {"common/language/text", "common/language/constrain"},
     "common/cli": WORKER | {"common/language/text", "common/language/chat"},
     "proto": BASE,

@@ -68,6 +68,7 @@ static void read_end(struct kv_read *read)
     struct kv_transport *transport = peer->transport;
     TAILQ_REMOVE(&peer->reads, read, link);
     TAILQ_INSERT_TAIL(&transport->ended, read, link);
+    link_remove(&transport->link, &read->flow);
     peer->events_due++;
     if (!read->failure)
         transport->counters.bytes_read += read->bytes;
@@ -83,6 +84,39 @@ static void read_fail(struct kv_read *read, enum kv_failure failure, const char 
     read->reason = reason;
 }
 
+static bool is_paced(const struct kv_transport *transport)
+{
+    return transport->pace.bytes_per_second > 0;
+}
+
+/* Ends the read, now or when its pace lets it. */
+static void read_landed(struct kv_read *read)
+{
+    read->landed = true;
+    if (!is_paced(read->peer->transport) || (read->flow.added && link_done(&read->flow)))
+        read_end(read);
+}
+
+/* Begins the pace of the reads that were asked for since the last poll, and ends those that were
+ * held back by nothing else. */
+static void keep_pace(struct kv_transport *transport, uint64_t now_us)
+{
+    struct kv_peer *peer;
+    link_advance(&transport->link, now_us);
+    TAILQ_FOREACH(peer, &transport->peers, link)
+    {
+        struct kv_read *read;
+        for (struct kv_read *next = TAILQ_FIRST(&peer->reads); (read = next);) {
+            next = TAILQ_NEXT(read, link);
+            if (!read->flow.added)
+                link_add(&transport->link, &read->flow, (double)read->bytes * transport->pace.scale,
+                         now_us);
+            else if (read->landed && !read->failure && link_done(&read->flow))
+                read_end(read);
+        }
+    }
+}
+
 /* Ends the reads that a fault held back until now, or, with `reordered`, until another one
  * ended. */
 static void release_held(struct kv_transport *transport, bool reordered)
@@ -94,8 +128,10 @@ static void release_held(struct kv_transport *transport, bool reordered)
         for (struct kv_read *next = TAILQ_FIRST(&peer->reads); (read = next);) {
             next = TAILQ_NEXT(read, link);
             if (read->held_us && !read->failure &&
-                (read->held_us <= transport->polled_us || (reordered && read->reordered)))
-                read_end(read);
+                (read->held_us <= transport->polled_us || (reordered && read->reordered))) {
+                read->held_us = 0;
+                read_landed(read);
+            }
         }
     }
 }
@@ -106,7 +142,7 @@ static void read_complete(struct kv_read *read)
     struct kv_transport *transport = read->peer->transport;
     if (transport->faults && !kv_faults_landed(transport, read))
         return;
-    read_end(read);
+    read_landed(read);
     if (transport->faults)
         release_held(transport, true);
 }
@@ -290,6 +326,9 @@ enum status kv_transport_open(const struct kv_transport_config *config, struct k
     transport->faults = faults;
     transport->pool_bytes = config->pool_bytes;
     transport->max_reads = config->max_reads;
+    transport->pace = config->pace;
+    transport->link = (struct link_model){.bytes_per_us = config->pace.bytes_per_second / 1e6,
+                                          .latency_us = config->pace.latency_us};
     transport->deadline_floor_us = UINT64_MAX;
     TAILQ_INIT(&transport->peers);
     TAILQ_INIT(&transport->ended);
@@ -489,6 +528,8 @@ size_t kv_transport_poll(struct kv_transport *transport, uint64_t now_us, struct
     }
     transport->ops->progress(transport);
     end_expired(transport, now_us);
+    if (is_paced(transport))
+        keep_pace(transport, now_us);
     copy_mapped(transport);
     if (transport->faults)
         release_held(transport, false);
@@ -519,7 +560,9 @@ uint64_t kv_transport_next_deadline_us(const struct kv_transport *transport)
 {
     const struct kv_peer *peer;
     bool reads = false;
-    uint64_t next_us = transport->timer_us;
+    uint64_t next_us = transport->timer_us, link_us = link_next_us(&transport->link);
+    if (link_us < next_us)
+        next_us = link_us;
     TAILQ_FOREACH(peer, &transport->peers, link)
     {
         reads = reads || !TAILQ_EMPTY(&peer->reads);

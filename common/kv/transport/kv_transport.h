@@ -47,6 +47,15 @@ struct kv_peer;
 enum kv_transport_kind { KV_TRANSPORT_LOCAL, KV_TRANSPORT_REMOTE };
 enum kv_lane { KV_LANE_AUTO, KV_LANE_SHM, KV_LANE_TCP };
 
+/* Makes reads take as long as those of larger blocks over a slower link: one that all reads of this
+ * transport share evenly (base/domain/link_model.h). A read ends no earlier than its bytes times
+ * `scale` are through. */
+struct kv_pace {
+    double bytes_per_second; /* 0: reads aren't paced */
+    double scale;            /* bytes of the link for each byte of a read */
+    uint64_t latency_us;     /* before the first byte of each read */
+};
+
 struct kv_transport_config {
     enum kv_transport_kind kind;
     /* remote: the wanted lane. With SHM, opening or pairing fails if shm can't be had. AUTO takes
@@ -63,6 +72,7 @@ struct kv_transport_config {
     uint32_t max_connections; /* readers admitted at once, and connections of all kinds; 0: 512 */
     /* Faults to inject, as kv_faults.h describes them; NULL or empty: none. Works with any kind. */
     const char *faults;
+    struct kv_pace pace; /* zeroed: none */
 };
 
 /* Check `bind_interface` and `faults`. STATUS_INVALID, with a sentence: not possible on this

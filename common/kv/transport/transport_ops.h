@@ -6,6 +6,7 @@
 #ifndef BATON_KV_TRANSPORT_TRANSPORT_OPS_H
 #define BATON_KV_TRANSPORT_TRANSPORT_OPS_H
 
+#include "common/base/domain/link_model.h"
 #include "common/kv/transport/kv_address.h"
 #include "common/kv/transport/kv_transport.h"
 
@@ -33,6 +34,8 @@ struct kv_read {
     uint64_t held_us;
     bool reordered; /* held until another read ends, too */
     bool repeated;  /* moves for the second time */
+    bool landed;    /* its bytes have landed, and only its pace holds it back */
+    struct link_flow flow;
     size_t run_count;
     struct kv_read_run runs[];
 };
@@ -98,6 +101,8 @@ struct kv_transport {
     struct kv_reads ended;
     struct kv_transport_counters counters;
     struct kv_faults *faults; /* NULL: none are injected */
+    struct kv_pace pace;      /* zeroed: none */
+    struct link_model link;   /* the pace's */
 };
 
 /* For transports that move by themselves: one part of the read came back. The last part ends the

@@ -343,6 +343,8 @@ bool kv_import_verify(const struct kv_import *imports, const uint32_t *local,
                               i, block_count);
             return false;
         }
+    if (block_count && FAILPOINT_FAILS("decode.rot"))
+        pool[local[block_count - 1] * block_bytes] ^= 1;
     return true;
 }
 

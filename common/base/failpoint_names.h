@@ -60,6 +60,7 @@
     X("decode.lane_lose", true, "a read has started; fail: the pairing is closed by force")        \
     X("decode.read_done", false, "a read has ended")                                               \
     X("decode.flip", true, "fail: a bit of the last block changes before its checksum is made")    \
+    X("decode.rot", true, "fail: a bit of the last block changes after its checksum was compared") \
     X("decode.before_confirm", false, "all bytes are here and checked; Confirm is not sent")       \
     X("decode.after_confirm", false, "Confirm was sent")                                           \
     X("decode.held", false, "the answer to Confirm has come; the sequence is not in the batch")    \

@@ -8,6 +8,7 @@
 #include "common/cli/cluster.h"
 #include "common/cli/cluster_status.h"
 #include "common/cli/up_plan.h"
+#include "common/engine/engine.h"
 #include "common/language/model_config/model_config.h"
 #include "common/net/crypto/cluster_ca.h"
 
@@ -130,9 +131,13 @@ static void print_models(const struct up *up, uint64_t threads)
         printf("%s: ", list->items[0].dir);
     else
         printf("%zu models, each with ", list->count);
-    printf("%" PRIu64 " prefill + %" PRIu64 " decode, %s, %" PRIu64 " thread%s each\n\n",
-           settings->prefill, settings->decode, up_compute_names[settings->compute], threads,
-           threads == 1 ? "" : "s");
+    printf("%" PRIu64 " prefill + %" PRIu64 " decode, ", settings->prefill, settings->decode);
+    if (settings->engine == ENGINE_MOCK)
+        printf("a mock engine of profile %s; its answers mean nothing\n\n",
+               settings->passed.profile);
+    else
+        printf("%s, %" PRIu64 " thread%s each\n\n", up_compute_names[settings->compute], threads,
+               threads == 1 ? "" : "s");
     for (size_t i = 0; i < list->count; i++) {
         if (list->count > 1)
             printf("  model      %s  %s\n", up->models[i].name, list->items[i].dir);

@@ -3,6 +3,7 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
+#include "common/engine/engine.h"
 #include "common/engine/engine_choices.h"
 #include "common/engine/model/safetensors.h"
 #include "common/engine/model/weight_cache.h"
@@ -37,6 +38,12 @@ static const struct config_setting settings_table[] = {
      .check = model_list_check},
     {"model-name", CONFIG_STRING, AT(model_name), "", .value = "NAME",
      .help = "Name that clients use, of the only model; empty: the folder's name"},
+    {"engine", CONFIG_ENUM, AT(engine), "model", .choices = engine_kind_names,
+     .help = "The model, or a mock without weights: its steps take the time of --profile, and its "
+             "answers mean nothing"},
+    PASSED_ROW("profile", profile, "NAME|FILE",
+               "Costs, KV capacity and link of the mock engine: a name, or a JSON file",
+               .taker = worker_config_row),
     {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = up_compute_names,
      .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout (the reference)"},
     {"weights", CONFIG_ENUM, AT(weights), "auto", .choices = weight_choice_names,
@@ -122,6 +129,14 @@ static void check(const void *settings, struct str *mistakes)
     const struct up_settings *up = settings;
     struct error err;
     bool f32 = up->compute == COMPUTE_F32;
+    if ((up->engine == ENGINE_MOCK) != (*up->passed.profile != 0))
+        config_mistake(mistakes,
+                       error_set(&err, STATUS_INVALID,
+                                 up->engine == ENGINE_MOCK
+                                     ? "--engine mock needs --profile NAME|FILE: with instant no "
+                                       "step takes time, and --profile ? lists the others"
+                                     : "--profile is for --engine mock alone"),
+                       &err);
     config_mistake(mistakes,
                    engine_check_weights(f32, (enum weight_choice)up->weights, MODEL_FLOAT, &err),
                    &err);
@@ -216,6 +231,8 @@ uint64_t up_threads(const struct up_settings *settings, const struct up_cores *c
 {
     if (settings->threads)
         return settings->threads;
+    if (settings->engine == ENGINE_MOCK)
+        return 1;
     uint64_t share = cores->count / up_worker_count(settings);
     return share ? share : 1;
 }
@@ -396,7 +413,7 @@ static void add_threads(const struct up_context *context, struct process_plan *p
     uint64_t threads = up_threads(context->settings, context->cores);
     add(plan, "--threads", keep(context, "%llu", (unsigned long long)threads));
     bool fits = threads * up_worker_count(context->settings) <= context->cores->count;
-    if (!fits || !context->settings->pin) {
+    if (!fits || !context->settings->pin || context->settings->engine == ENGINE_MOCK) {
         add(plan, "--no-spin", NULL);
         return;
     }
@@ -426,6 +443,9 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
     add(&plan, "--listen", "127.0.0.1:0");
     plan.listen_at = plan.argc - 1;
     add_internal_tls(settings, &plan);
+    if (settings->engine == ENGINE_MOCK)
+        add(&plan, "--engine", engine_kind_names[settings->engine]);
+    add_passed(&plan, "--profile", "BATON_PROFILE", settings->passed.profile);
     add(&plan, "--compute", up_compute_names[settings->compute]);
     add(&plan, "--weights", weight_choice_names[settings->weights]);
     add(&plan, "--weight-cache", settings->weight_cache);
@@ -477,6 +497,8 @@ static enum status check_weights(const struct up_settings *settings, const char 
     TRY(model_config_read(dir, &model, err));
     TRY(engine_check_weights(settings->compute == COMPUTE_F32,
                              (enum weight_choice)settings->weights, model.quantization, err));
+    if (settings->engine == ENGINE_MOCK)
+        return STATUS_OK;
     TRY(weight_cache_path(settings->weight_cache, dir, "", types, kept, err));
     TRY(safetensors_open(dir, &tensors, err));
     safetensors_close(tensors);

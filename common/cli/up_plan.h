@@ -5,7 +5,8 @@
  * has a KV pool of its own. A worker takes cores / workers threads by default, with the workers of
  * all models counted. If all threads fit, each worker gets cores of its own, is pinned to them, and
  * its idle threads may spin. If they don't fit, or `pin` is off (on a machine that others use too),
- * no worker is pinned and none spins. */
+ * no worker is pinned and none spins. Workers with the mock engine take one thread, which sleeps:
+ * none of them is pinned. */
 #ifndef BATON_CLI_UP_PLAN_H
 #define BATON_CLI_UP_PLAN_H
 
@@ -26,6 +27,7 @@
 struct up_passed {
     /* for the workers */
     char kv_tokens[32], context[32], max_sequences[32], chunk_tokens[32], chunk_time[32];
+    char profile[1024];
     /* for the router */
     char access_log[1024], http_cors_origins[1024], allowed_hosts[1024];
 };
@@ -35,7 +37,7 @@ struct up_settings {
     char models[MODEL_LIST_MAX_BYTES], model_name[MODEL_MAX_NAME_BYTES],
         weight_cache[CLUSTER_PATH_BYTES];
     struct model_list list; /* models and model_name, read by up_read_models */
-    int compute, weights, kv, isa, transport, reasoning, log_level; /* indices of names */
+    int engine, compute, weights, kv, isa, transport, reasoning, log_level; /* indices of names */
     uint32_t port;
     char http_listen[128]; /* "": none */
     struct tls_settings tls, metrics_tls;

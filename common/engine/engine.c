@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/str.h"
+#include "common/engine/mock/mock_engine.h"
 #include "common/engine/model_engine.h"
 
 #include <stdlib.h>
@@ -10,6 +11,8 @@
 #define MAX_ROWS      65536
 #define MAX_SEQUENCES 4096
 #define MAX_BLOCKS    (1u << 28)
+
+const char *const engine_kind_names[] = {"model", "mock", NULL};
 
 /* --- opening --- */
 
@@ -34,7 +37,8 @@ static enum status check_config(const struct engine_config *config, struct error
 enum status engine_open(const struct engine_config *config, struct engine **out, struct error *err)
 {
     TRY(check_config(config, err));
-    return model_engine_open(config, out, err);
+    return config->kind == ENGINE_MOCK ? mock_engine_open(config, out, err)
+                                       : model_engine_open(config, out, err);
 }
 
 enum status engine_read_model(struct engine *engine, const char *model_dir, struct error *err)
@@ -122,6 +126,12 @@ void engine_close(struct engine *engine)
         return;
     free(engine->slots);
     engine->ops->close(engine);
+}
+
+void engine_interrupt(struct engine *engine)
+{
+    if (engine->ops->interrupt)
+        engine->ops->interrupt(engine);
 }
 
 /* --- facts --- */

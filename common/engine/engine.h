@@ -16,10 +16,18 @@
 #include "kernels/kernels.h"
 
 struct engine;
+struct step_profile;
+
+/* MODEL computes. MOCK computes nothing and reads no weights: its rows are hashes of tokens, and
+ * its steps take the time that a profile says (mock/mock_engine.h). */
+enum engine_kind { ENGINE_MODEL, ENGINE_MOCK };
+extern const char *const engine_kind_names[]; /* in the order of the enum, then NULL */
 
 struct engine_config {
-    const char *model_dir; /* Hugging Face folder */
-    bool random_weights;   /* benchmarks: reads only config.json; weights N(0, 0.02), fixed seed */
+    enum engine_kind kind;
+    const struct step_profile *profile; /* MOCK: copied; NULL: steps take no time */
+    const char *model_dir;              /* Hugging Face folder */
+    bool random_weights; /* benchmarks: reads only config.json; weights N(0, 0.02), fixed seed */
     enum weight_choice weights;
     enum kv_choice kv;
     const char *weight_cache; /* a place that keeps packed weights (weight_cache.h); NULL: none */
@@ -43,6 +51,8 @@ size_t engine_pool_bytes(const struct engine *engine);
 size_t engine_weight_bytes(const struct engine *engine); /* packed, and the rope table */
 enum status engine_attach_pool(struct engine *engine, void *pool, struct error *err) WARN_UNUSED;
 void engine_close(struct engine *engine);
+/* Ends the sleep of a step under way, and of all that follow. Any thread. */
+void engine_interrupt(struct engine *engine);
 
 const struct model_shape *engine_shape(const struct engine *engine);
 const struct kv_layout *engine_layout(const struct engine *engine);

@@ -19,6 +19,7 @@ struct engine_ops {
     enum status (*move_block)(struct engine *engine, enum engine_move move, uint32_t from,
                               uint32_t to);
     enum status (*moves_done)(struct engine *engine);
+    void (*interrupt)(struct engine *engine); /* NULL: no step sleeps */
     struct engine_limits (*measure_limits)(struct engine *engine);
     void (*profile_to)(struct engine *engine, struct kernels_profile *profile); /* NULL: can't */
 };

@@ -35,7 +35,7 @@ struct constraint_host {
     struct constraint_cache_limits limits;
     struct ring *messages; /* leases: each comes once to be settled, and once to be given back */
     pthread_t thread;
-    bool stopped;
+    bool started, stopped;
     atomic_uint lease_count; /* allocated leases; `messages` has room for each twice */
     atomic_uint held_count;  /* leases that were not given back */
     /* The thread's own, until a lease is settled; then read by all. */
@@ -199,6 +199,12 @@ static void *host_main(void *argument)
 
 /* ---------------------------------------------------------------- life */
 
+static bool start_thread(struct constraint_host *host)
+{
+    host->started = !pthread_create(&host->thread, NULL, host_main, host);
+    return host->started;
+}
+
 static enum status create_parts(struct constraint_host *host,
                                 const struct constraint_host_config *config, struct error *err)
 {
@@ -213,7 +219,7 @@ static enum status create_parts(struct constraint_host *host,
     for (uint32_t i = 0; i < config->end_count; i++)
         if (config->end_ids[i] < config->vocab)
             host->end_ids[host->end_count++] = config->end_ids[i];
-    if (pthread_create(&host->thread, NULL, host_main, host))
+    if (!config->lazy && !start_thread(host))
         return error_set(err, STATUS_IO, "the thread for constraints could not be started");
     return STATUS_OK;
 }
@@ -249,8 +255,10 @@ void constraint_host_stop(struct constraint_host *host)
 {
     if (!host || host->stopped)
         return;
-    post(host, &stop_message);
-    pthread_join(host->thread, NULL);
+    if (host->started) {
+        post(host, &stop_message);
+        pthread_join(host->thread, NULL);
+    }
     host->stopped = true;
 }
 
@@ -283,7 +291,8 @@ struct constraint_lease *constraint_host_take(struct constraint_host *host,
                                               void (*ready)(void *context), void *context)
 {
     struct constraint_lease *lease = calloc(1, sizeof *lease);
-    if (atomic_fetch_add(&host->lease_count, 1) >= CONSTRAINT_HOST_MAX_LEASES || !lease) {
+    if (atomic_fetch_add(&host->lease_count, 1) >= CONSTRAINT_HOST_MAX_LEASES || !lease ||
+        (!host->started && !start_thread(host))) {
         atomic_fetch_sub(&host->lease_count, 1);
         free(lease);
         free(source);

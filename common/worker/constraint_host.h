@@ -29,6 +29,7 @@ struct constraint_host_config {
     const uint32_t *end_ids; /* copied, except for ids that aren't below vocab */
     uint32_t end_count;
     uint64_t max_bytes; /* memory for compiled constraints and their sets */
+    bool lazy;          /* no thread and no vocabulary before the first lease */
 };
 
 struct constraint_lease {

@@ -403,6 +403,7 @@ void step_loop_stop(struct step_loop *loop)
     if (!loop)
         return;
     job_post(loop, &(struct job){.kind = JOB_STOP});
+    engine_interrupt(loop->config.engine);
     /* The step thread may wait for a spare event: hand back the events that are no longer read. */
     for (struct timespec soon;;) {
         for (struct step_event *event; (event = ring_pop(loop->events.posted));)

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define MODULE            "worker"
-#define RPC_THREADS       2
+#define RPC_THREADS       2 /* a mock engine's: 1 */
 #define MAX_MESSAGE_BYTES (32u << 20)
 #define MAX_QUEUED_BYTES  (64u << 20)
 #define KEEPALIVE_US      10000000
@@ -267,7 +267,8 @@ static enum status worker_up(struct worker_life *life, struct error *err)
     TRY(link_tls_open(&worker->config.internal_tls, &worker->tls, err));
     TRY(tls_settings_open(&worker->config.metrics_tls, "metrics-tls", &worker->metrics_tls, err));
     TRY(worker_engine_open(worker, err));
-    TRY(rpc_runtime_create(RPC_THREADS, &worker->runtime, err));
+    TRY(rpc_runtime_create(worker->config.engine == ENGINE_MOCK ? 1 : RPC_THREADS, &worker->runtime,
+                           err));
     if (transfer_loop_create(&worker->loop) != STATUS_OK)
         return error_set(err, STATUS_LIMIT, "out of memory for the transfer thread's inbox");
     worker_metrics_init(&worker->metrics, worker->ops->role);

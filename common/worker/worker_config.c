@@ -84,6 +84,21 @@ static const struct config_setting settings[] = {
      .check = http_check_hosts},
     TLS_SETTINGS_ROWS(struct worker_config, metrics_tls, "metrics-tls",
                       "clients of /metrics and /healthz"),
+    {.name = "engine",
+     .type = CONFIG_ENUM,
+     AT(engine),
+     .default_text = "model",
+     .choices = engine_kind_names,
+     .help = "The model, or a mock without weights for planning and tests: its steps take the time "
+             "of --profile, and its answers mean nothing"},
+    {.name = "profile",
+     .type = CONFIG_STRING,
+     AT(profile),
+     .default_text = "",
+     .value = "NAME|FILE",
+     .help = "Costs of the mock engine's steps, and its KV capacity and link: the name of one that "
+             "is built in, or a JSON file",
+     .check = profile_check},
     {.name = "compute",
      .type = CONFIG_ENUM,
      AT(compute),
@@ -246,7 +261,7 @@ static const struct config_setting settings[] = {
      .min = "256",
      .max = "1073741824",
      .unit = "tokens",
-     .help = "Size of the KV pool"},
+     .help = "Size of the KV pool; with --engine mock and not given: the profile's"},
     {.name = "context",
      .type = CONFIG_U64,
      AT(context),
@@ -369,6 +384,19 @@ static enum status settle_batches(struct worker_config *config, struct error *er
                      config->max_batch_tokens, config->max_batch_sequences);
 }
 
+/* Checks that a mock has a profile, and nothing else has one. */
+static enum status check_mock(const struct worker_config *config, struct error *err)
+{
+    if (config->engine == ENGINE_MOCK && !*config->profile)
+        return error_set(err, STATUS_INVALID,
+                         "--engine mock needs --profile NAME|FILE: with instant no step takes "
+                         "time, and --profile ? lists the others");
+    if (config->engine != ENGINE_MOCK && *config->profile)
+        return error_set(err, STATUS_INVALID, "--profile %.80s is for --engine mock alone",
+                         config->profile);
+    return STATUS_OK;
+}
+
 /* Parses `cpus` into cpu_list. */
 static enum status settle_cpus(struct worker_config *config, struct error *err)
 {
@@ -399,6 +427,7 @@ static void check(const void *settings_given, struct str *mistakes)
                                  config->block_tokens),
                        &err);
     bool f32 = config->compute == COMPUTE_F32;
+    config_mistake(mistakes, check_mock(config, &err), &err);
     config_mistake(mistakes, engine_check_weights(f32, config->weights, MODEL_FLOAT, &err), &err);
     config_mistake(mistakes, engine_check_kv(f32, config->kv, &err), &err);
     config_mistake(mistakes, kernels_check_isa(f32, config->isa, &err), &err);
@@ -451,6 +480,7 @@ void worker_config_load(enum worker_role role, int argc, char **argv, struct wor
     bool settles =
         settle_batches(config, &err) == STATUS_OK && settle_cpus(config, &err) == STATUS_OK;
     ASSERT(settles); /* it was checked */
+    config->kv_tokens_given = config_given(&program, &result, "kv-tokens");
     enum log_level level;
     if (log_level_parse(config->log_level, &level))
         log_init(config->name, level);

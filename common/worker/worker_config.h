@@ -6,6 +6,7 @@
 #include "common/base/config/config.h"
 #include "common/base/domain/worker_info.h"
 #include "common/engine/engine_choices.h"
+#include "common/engine/mock/mock_engine.h"
 #include "common/engine/model/weight_types.h"
 #include "common/engine/sched/scheduler.h"
 #include "common/kv/transport/kv_transport.h"
@@ -23,6 +24,10 @@ struct worker_config {
     char name[64], router[128], model[1024], model_name[128], weight_cache[1024];
     char allowed_hosts[1024]; /* for metrics_listen */
     char listen[128], metrics_listen[128], log_level[8], cpus[512], interface[128], kv_faults[512];
+    enum engine_kind engine;
+    char profile[1024];       /* the mock engine's; "": another engine */
+    struct step_profile mock; /* worker_engine_open reads `profile` */
+    bool kv_tokens_given;     /* otherwise the profile's, if there is one */
     enum worker_compute compute;
     enum weight_choice weights;
     enum kv_choice kv;

@@ -6,21 +6,39 @@
 #include "common/base/str.h"
 #include "common/language/model_config/model_config.h"
 
+#include <malloc.h>
 #include <sched.h>
 #include <unistd.h>
 
 #define MODULE             "worker"
 #define CHUNK_LEAST_TOKENS 128 /* with fewer rows the kernels don't reach their speed */
 
+/* Reads the profile and takes its capacity. Every worker has noise of its own, the same at each
+ * start. */
+static enum status settle_mock(struct worker_config *config, struct error *err)
+{
+    if (config->engine != ENGINE_MOCK)
+        return STATUS_OK;
+    TRY(profile_read(config->profile, &config->mock, err));
+    config->mock.noise_seed ^= hash_bytes(config->name, strlen(config->name), HASH_SEED);
+    if (!config->kv_tokens_given)
+        config->kv_tokens = (uint32_t)config->mock.kv_tokens;
+    (void)mallopt(M_ARENA_MAX, 1); /* many of them share a machine, and none is in a hurry */
+    return STATUS_OK;
+}
+
 static enum status open_engine(struct worker *worker, struct error *err)
 {
     const struct worker_config *config = &worker->config;
+    TRY(settle_mock(&worker->config, err));
     worker->block_count = config->kv_tokens / config->block_tokens;
     /* On a prefill worker all blocks are pinned for readers: no request is preempted. */
     worker->swap_blocks = worker->ops->role == ROLE_PREFILL
                               ? 0
                               : (uint32_t)(worker->block_count * config->swap_share);
     struct engine_config engine = {
+        .kind = config->engine,
+        .profile = config->engine == ENGINE_MOCK ? &config->mock : NULL,
         .model_dir = config->model,
         .weights = config->weights,
         .kv = config->kv,
@@ -54,6 +72,14 @@ static enum status open_transport(struct worker *worker, struct error *err)
         .max_connections = worker->config.kv_connections,
         .faults = worker->config.kv_faults,
     };
+    if (worker->config.engine == ENGINE_MOCK) {
+        const struct step_profile *profile = &worker->config.mock;
+        double tokens = worker->config.block_tokens;
+        config.pace = (struct kv_pace){.bytes_per_second = profile->link_bytes_per_second,
+                                       .scale = tokens * (double)profile->kv_bytes_per_token /
+                                                (double)worker->block_bytes,
+                                       .latency_us = profile->link_latency_us};
+    }
     TRY(kv_transport_open(&config, &worker->transport, err));
     return engine_attach_pool(worker->engine, kv_transport_pool(worker->transport), err);
 }
@@ -121,11 +147,31 @@ enum status worker_engine_open(struct worker *worker, struct error *err)
     return STATUS_OK;
 }
 
+/* Costs before the first step. A mock knows them; its blocks stand for larger ones. */
+static struct cost_model first_costs(const struct worker *worker)
+{
+    struct cost_model cost = cost_model_estimate(engine_shape(worker->engine), worker->block_bytes,
+                                                 worker->config.threads);
+    const struct step_profile *profile = &worker->config.mock;
+    if (worker->config.engine != ENGINE_MOCK || profile->prefill.prefill_row_us <= 0 ||
+        profile->decode.decode_row_us <= 0)
+        return cost;
+    cost.prefill_row_us = profile->prefill.prefill_row_us;
+    cost.prefill_position_us = profile->prefill.prefill_position_us;
+    cost.step_us = profile->decode.step_us;
+    cost.decode_row_us = profile->decode.decode_row_us;
+    double swap_us = step_profile_swap_us(profile, worker->config.block_tokens);
+    if (swap_us > 0)
+        cost.swap_bytes_per_us = (double)worker->block_bytes / swap_us;
+    return cost;
+}
+
 enum status worker_engine_start(struct worker *worker, struct error *err)
 {
     struct constraint_host_config constraints = {.model_dir = worker->config.model,
                                                  .vocab = engine_shape(worker->engine)->vocab,
-                                                 .max_bytes = worker->config.constraint_bytes};
+                                                 .max_bytes = worker->config.constraint_bytes,
+                                                 .lazy = worker->config.engine == ENGINE_MOCK};
     constraints.end_ids = engine_end_ids(worker->engine, &constraints.end_count);
     TRY(constraint_host_create(&constraints, &worker->constraints, err));
     struct step_loop_config config = {
@@ -144,8 +190,7 @@ enum status worker_engine_start(struct worker *worker, struct error *err)
         .grow = true,
         .prefix_cache = worker->config.prefix_cache,
         .eviction = worker->config.prefix_eviction,
-        .cost = cost_model_estimate(engine_shape(worker->engine), worker->block_bytes,
-                                    worker->config.threads),
+        .cost = first_costs(worker),
         .cpu = worker->config.cpu_count ? worker->config.cpu_list[0] : -1,
     };
     return step_loop_start(&config, &worker->steps, err);

@@ -50,6 +50,17 @@ def json_seeds():
     words("json", JSON_WORDS)
 
 
+def profile_seeds():
+    for path in sorted((ROOT / "deploy/profiles").glob("*.json"))[::4]:
+        seed("step_profile", path.read_text())
+    sound = {"name": "x", "prefill": {"step_us": 1, "row_us": 2, "position_us": 3, "tile_rows": 64}, "decode": {"step_us": 4, "row_us": 5, "context_us": 6, "buckets": [1, 8, 64]},
+             "decode_large": {"from_rows": 95, "step_us": 1, "row_us": 1, "context_us": 0}, "noise": {"sigma": 2, "seed": 7}, "kv_tokens": 4096, "kv_bytes_per_token": 10,
+             "link": {"bytes_per_second": 1e9, "latency_us": 9}, "swap_bytes_per_second": 1}
+    for change in ({}, {"name": ""}, {"prefill": 3}, {"decode": {"buckets": [8, 4]}}, {"noise": {"sigma": -1}}, {"kv_tokens": 1e300}, {"decode_large": {}}, {"other": 1}, {"link": []}):
+        seed("step_profile", json.dumps(sound | change))
+    words("step_profile", [f'"{key}":' for key in (*sound, "step_us", "row_us", "position_us", "context_us", "tile_rows", "buckets", "from_rows", "sigma", "seed", "latency_us")] + JSON_WORDS)
+
+
 def tensors(header, data):
     text = raw(header if isinstance(header, str) else json.dumps(header))
     return struct.pack("<Q", len(text)) + text + data
@@ -625,6 +636,7 @@ def main():
     worker_seeds()
     service_seeds()
     json_seeds()
+    profile_seeds()
     safetensors_seeds()
     config_seeds()
     text_seeds()

@@ -112,6 +112,25 @@ static void test_special_tokens_are_marked(void **state)
     constraint_host_destroy(host);
 }
 
+static void test_a_lazy_host_begins_with_the_first_lease(void **state)
+{
+    (void)state;
+    const struct constraint_host_config config = {
+        .model_dir = MODEL, .vocab = VOCAB, .max_bytes = 64 << 20, .lazy = true};
+    struct constraint_host *host;
+    struct error err;
+    assert_int_equal(constraint_host_create(&config, &host, &err), STATUS_OK);
+    constraint_host_stop(host); /* it was never asked */
+    constraint_host_destroy(host);
+    assert_int_equal(constraint_host_create(&config, &host, &err), STATUS_OK);
+    for (int i = 0; i < 2; i++) {
+        struct constraint_lease *lease = settled(host, CONSTRAINT_REGEX, "a+");
+        assert_int_equal(lease->status, STATUS_OK);
+        constraint_host_give(host, lease);
+    }
+    constraint_host_destroy(host);
+}
+
 static void test_what_cannot_be_compiled_is_said(void **state)
 {
     (void)state;
@@ -692,6 +711,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leases_share_what_is_compiled),
         cmocka_unit_test(test_special_tokens_are_marked),
+        cmocka_unit_test(test_a_lazy_host_begins_with_the_first_lease),
         cmocka_unit_test(test_what_cannot_be_compiled_is_said),
         cmocka_unit_test(test_a_constraint_over_the_memory_is_refused),
         cmocka_unit_test(test_turns_go_round_the_owners),

@@ -1,0 +1,112 @@
+"""Clusters with the mock engine: equal bytes in any company, over any lane and after a loss; a wrong block gives a wrong token; steps and
+reads take no less than their profile says."""
+import json
+import re
+import subprocess
+
+import pytest
+from client import pb
+from harness import BATON, LONG, SHAKESPEARE, arm
+from test_byte_equality import requests_for
+
+TOKENS = 64
+COUNT = 30 if LONG else 12
+PROFILE = {"name": "slow", "prefill": {"step_us": 30000, "row_us": 0, "position_us": 0},
+           "decode": {"step_us": 20000, "row_us": 0, "context_us": 0}, "kv_tokens": 8192, "kv_bytes_per_token": 100000,
+           "link": {"bytes_per_second": 1e8, "latency_us": 1000}}
+
+
+def outcome(answer):
+    assert len(answer.hashes) == len(answer.ids) == TOKENS
+    return answer.ids, answer.hashes
+
+
+def ask(client, requests, company):
+    size = len(requests) if company else 1
+    answers = []
+    for first in range(0, len(requests), size):
+        answers += client.generate_all(requests[first:first + size])
+    return answers
+
+
+def test_same_request_same_bytes(start_cluster, connect, tmp_path):
+    """Alone, together, over shm and tcp, without a handoff, in chunks of any length, from the prefix cache, with swaps, after a decode
+    worker's death. Then a block that changes unseen: its answer is another one."""
+    requests = requests_for(2048, COUNT)
+    armed = tmp_path / "armed"
+    arm(armed, "")
+
+    def run(transport, prefill, decode, chunk, flags=(), profile="instant", environment=None):
+        cluster = start_cluster(prefill=prefill, decode=decode, transport=transport, settings={"chunk-tokens": chunk},
+                                flags=["--engine", "mock", "--profile", profile, *flags], process_environment=environment)
+        return cluster, connect(cluster)
+
+    cluster, client = run("shm", 1, 1, 512)
+    assert {(w["numerics"], w["isa"]) for w in cluster.status()["workers"]} == {("mock/v1/block32", "mock")}
+    alone = ask(client, requests, company=False)
+    assert {a.timing.lane for a in alone} == {"shm"}
+    texts = [a.text for a in alone]
+    assert all(re.fullmatch(r"[ -~]+", text) for text in texts), texts
+    alone = [outcome(a) for a in alone]
+    assert len({tuple(ids) for ids, _ in alone}) == len(requests)
+    cached = ask(client, requests, company=True)
+    assert [outcome(a) for a in cached] == alone, "from the prefix cache"
+    cluster.stop()
+
+    # Too few blocks for all: some are swapped or computed again. Steps take time, so that all are there at once.
+    profile = tmp_path / "steps.json"
+    profile.write_text(json.dumps(PROFILE | {"name": "steps", "decode": {"step_us": 5000, "row_us": 0, "context_us": 0}}))
+    cluster, client = run("auto", 0, 1, 64, flags=["--kv-tokens", "2048"], profile=profile)
+    assert [outcome(a) for a in ask(client, requests, company=True)] == alone, "without a handoff"
+    assert cluster.total("decode-0", "baton_preemptions_total") > 0
+    cluster.stop()
+
+    cluster, client = run("tcp", 2, 2, 16, environment={f"decode-{i}": {"BATON_FAILPOINTS": f"@{armed}"} for i in (0, 1)})
+    arm(armed, "decode-0:decode.after_tokens=kill@40,decode-1:decode.flip=fail@2")
+    seen = ask(client, requests, company=True)
+    cluster.expected_exit = 1
+    assert [outcome(a) for a in seen] == alone, "a worker died, and a block came wrong"
+    assert {hit[0] for hit in cluster.failpoint_hits()} == {"decode.after_tokens", "decode.flip"}
+    # decode-1 has held a checksum against each block until now. One that changes behind the check shows in the answer.
+    arm(armed, "decode-1:decode.rot=fail")
+    prompt, options = requests_for(1500, 1)[0]  # one that no worker has in its cache
+    rotten = outcome(client.generate(prompt, **options))
+    arm(armed, "")
+    sound = outcome(client.generate(prompt, **options))
+    assert ["decode.rot", "fail"] == cluster.failpoint_hits()[-1][:2]
+    assert rotten[0][0] == sound[0][0] and rotten[0][1:] != sound[0][1:], "the first token is the prefill worker's, the others are not right"
+    assert all(a != b for a, b in zip(rotten[1][1:], sound[1][1:])), "every later row has read it"
+
+
+def test_steps_and_reads_take_their_time(start_cluster, connect, tmp_path):
+    """Lower bounds: a busy machine only adds to them. 320 tokens are 32 MB at 100 MB/s."""
+    profile = tmp_path / "slow.json"
+    profile.write_text(json.dumps(PROFILE))
+    cluster = start_cluster(flags=["--engine", "mock", "--profile", profile])
+    client = connect(cluster)
+    answer = client.generate(list(range(3, 323)), max_tokens=11, ignore_eos=True, temperature=0)
+    assert answer.timing.ttft_us >= 30000 and answer.timing.tpot_us >= 20000
+    assert answer.timing.token_1_to_2_us >= 320000 + 20000
+    assert answer.timing.kv_bytes == 320 * 8
+
+
+def test_capacity_constraints_and_logprobs(start_cluster, connect, monkeypatch):
+    monkeypatch.setenv("BATON_KV_TOKENS", "")  # not given
+    cluster = start_cluster(flags=["--engine", "mock", "--profile", "a100-opt-66b-tp2-distserve"])
+    assert {name: sum(cluster.blocks(name).values()) for name in ("prefill-0", "decode-0")} == {"prefill-0": 362, "decode-0": 362}
+    client = connect(cluster)
+    answer = client.generate("Once upon", max_tokens=400, seed=5, constraint=pb.Constraint(choice=pb.Choices(texts=["yes", "no", "perhaps"])))
+    assert answer.text in ("yes", "no", "perhaps")
+
+
+@pytest.mark.parametrize("flags,sentences", [
+    (["--engine", "mock"], ["--engine mock needs --profile"]),
+    (["--profile", "instant"], ["--profile is for --engine mock alone"]),
+    (["--engine", "mock", "--profile", "h100"], ["no profile 'h100'", "instant", "a100-opt-13b-tp1-vllm"]),
+    (["--engine", "mock", "--profile", "/nowhere/a.json"], ["/nowhere/a.json"]),
+])
+def test_wrong_settings_are_told(flags, sentences):
+    done = subprocess.run([BATON, "up", "--model", SHAKESPEARE, *flags], text=True, capture_output=True, timeout=60)
+    assert done.returncode == 2
+    for sentence in sentences:
+        assert sentence in done.stderr, done.stderr

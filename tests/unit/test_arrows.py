@@ -88,7 +88,7 @@ LIBRARIES = {
     r"cyaml/": r"common/base/config/config_file\.c",
     r"event2/": r"common/net/http/http_\w+\.[ch]",
     r"openssl/": r"common/net/crypto/\w+\.c",
-    r"curl/": r"common/net/http/http_client\.c",
+    r"curl/": r"common/net/http/http_(transfer\.h|client\.c|streams\.c)",
     r"histedit\.h": r"common/cli/line_(editor|recall)\.c",
     r"isa-l": r"common/kv/transport/kv_checksum\.c",
     r"xxh(ash|_x86dispatch)\.h": r"common/base/domain/(prefix|content)_hash\.c",

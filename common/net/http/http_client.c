@@ -3,8 +3,8 @@
 #include "common/base/assert.h"
 #include "common/net/crypto/certificates.h"
 #include "common/net/http/http_request.h"
+#include "common/net/http/http_transfer.h"
 
-#include <curl/curl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,28 +12,6 @@
 
 #define MAX_POST_ANSWER_BYTES 65536
 #define MAX_CALL_BYTES        2048 /* path, key and content type */
-
-struct transfer {
-    const struct http_remote *remote;
-    struct http_url url;
-    const struct certificate_set *set; /* NULL: no certificates are given */
-    const char *setting;               /* prefix of the TLS settings' names: "tls" */
-    const char *path;
-    const char *content_type;
-    const struct str *body; /* NULL: a GET */
-    struct str *payload;    /* gets the answer's body */
-    struct error *err;
-    CURL *curl;
-    size_t head_bytes; /* all heads of the answer, also of interim ones */
-    bool has_head;     /* status, reason and chunked are those of the final answer */
-    bool chunked;      /* the current head says so */
-    bool has_goodbye;  /* TLS: the server has announced the end of its bytes (close_notify) */
-    unsigned alert;    /* TLS: the server's last alert (RFC 8446, 6), otherwise; 0: none */
-    long status;
-    char reason[64];    /* as shown to people: "404 Not Found" */
-    enum status failed; /* decided in a callback, with its sentence in `err` */
-    char words[CURL_ERROR_SIZE];
-};
 
 static bool given(const char *text)
 {
@@ -62,13 +40,15 @@ enum status http_remote_check(const struct http_remote *remote, struct error *er
 
 /* --- the answer, as libcurl hands it over --- */
 
-static bool is_fine(const struct transfer *transfer)
+static bool is_fine(const struct http_transfer *transfer)
 {
+    if (transfer->take)
+        return true;
     return transfer->body ? transfer->status / 100 == 2 : transfer->status == 200;
 }
 
 /* Ends the transfer. */
-static size_t fail(struct transfer *transfer, enum status status, const char *words)
+static size_t fail(struct http_transfer *transfer, enum status status, const char *words)
 {
     transfer->failed = error_set(transfer->err, status, "%s %s", transfer->url.authority, words);
     return 0;
@@ -76,7 +56,7 @@ static size_t fail(struct transfer *transfer, enum status status, const char *wo
 
 /* "HTTP/1.1 200 OK". The reason is the server's text: bytes that a terminal might interpret become
  * "?". */
-static bool read_status_line(struct transfer *transfer, const char *line, size_t count)
+static bool read_status_line(struct http_transfer *transfer, const char *line, size_t count)
 {
     char text[80];
     snprintf(text, sizeof text, "%.*s", (int)count, line);
@@ -106,7 +86,7 @@ static bool says_chunked(const char *line, size_t count)
 /* One line of a head, or of a trailer. An answer that isn't fine is over with its head. */
 static size_t on_head(char *line, size_t one, size_t count, void *context)
 {
-    struct transfer *transfer = context;
+    struct http_transfer *transfer = context;
     (void)one; /* 1 */
     transfer->head_bytes += count;
     if (transfer->head_bytes > HTTP_MAX_HEAD_BYTES)
@@ -122,7 +102,7 @@ static size_t on_head(char *line, size_t one, size_t count, void *context)
 
 static size_t on_body(char *bytes, size_t one, size_t count, void *context)
 {
-    struct transfer *transfer = context;
+    struct http_transfer *transfer = context;
     (void)one;                 /* 1 */
     if (!transfer->has_head) { /* HTTP/0.9, or no HTTP at all */
         bool record = count > 1 && bytes[0] == 0x15 && bytes[1] == 3;
@@ -130,6 +110,8 @@ static size_t on_body(char *bytes, size_t one, size_t count, void *context)
                     record ? "answers in TLS: if TLS is what it speaks, call it with https://"
                            : "does not speak HTTP");
     }
+    if (transfer->take)
+        return transfer->take(transfer, bytes, count);
     str_append(transfer->payload, bytes, count);
     if (!transfer->payload->truncated)
         return count;
@@ -143,7 +125,7 @@ static size_t on_body(char *bytes, size_t one, size_t count, void *context)
  * and the end that the server announced. */
 static int on_debug(CURL *curl, curl_infotype type, char *text, size_t count, void *context)
 {
-    struct transfer *transfer = context;
+    struct http_transfer *transfer = context;
     char line[128];
     (void)curl;
     if (type != CURLINFO_TEXT)
@@ -178,12 +160,15 @@ static void add_header(struct curl_slist **headers, const char *name, const char
     explicit_bzero(line, sizeof line); /* it may hold the key */
 }
 
-static struct curl_slist *make_headers(const struct transfer *transfer)
+static struct curl_slist *make_headers(const struct http_transfer *transfer)
 {
     struct curl_slist *headers = NULL;
     char bearer[MAX_CALL_BYTES + 8];
     add_header(&headers, "Host", transfer->url.authority);
-    add_header(&headers, "Connection", "close");
+    if (!transfer->take)
+        add_header(&headers, "Connection", "close");
+    for (size_t i = 0; i < transfer->header_count; i++)
+        add_header(&headers, transfer->headers[i].name, transfer->headers[i].value);
     if (transfer->body) {
         add_header(&headers, "Content-Type", transfer->content_type);
         add_header(&headers, "Expect", ""); /* no round trip before a large body */
@@ -210,7 +195,7 @@ static struct curl_blob blob_of(const char *text)
 }
 
 /* Returns nonzero if an option isn't taken. */
-static unsigned set_tls(struct transfer *transfer)
+static unsigned set_tls(struct http_transfer *transfer)
 {
     CURL *curl = transfer->curl;
     unsigned bad = 0;
@@ -222,7 +207,7 @@ static unsigned set_tls(struct transfer *transfer)
     bad |= curl_easy_setopt(curl, CURLOPT_DEBUGDATA, transfer);
     bad |= curl_easy_setopt(curl, CURLOPT_VERBOSE, 1L);
     /* Closes before perform returns, and closing reads an alert that has come. */
-    bad |= curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, 1L);
+    bad |= curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, transfer->take ? 0L : 1L);
     if (transfer->set && transfer->set->ca) {
         struct curl_blob ca = blob_of(transfer->set->ca);
         bad |= curl_easy_setopt(curl, CURLOPT_CAINFO_BLOB, &ca);
@@ -246,7 +231,7 @@ static unsigned set_tls(struct transfer *transfer)
     return bad;
 }
 
-static void set_options(struct transfer *transfer, uint64_t timeout_us)
+static void set_options(struct http_transfer *transfer, uint64_t timeout_us)
 {
     CURL *curl = transfer->curl;
     unsigned bad = transfer->url.tls ? set_tls(transfer) : 0;
@@ -276,7 +261,7 @@ static void set_options(struct transfer *transfer, uint64_t timeout_us)
 
 /* The server's certificate is refused. libcurl's sentence is "SSL certificate problem: REASON"
  * unless the chain is good and the name is wrong. */
-static enum status explain_certificate(const struct transfer *transfer, struct error *err)
+static enum status explain_certificate(const struct http_transfer *transfer, struct error *err)
 {
     static const char problem[] = "certificate problem: ";
     const char *who = transfer->url.authority, *reason = strstr(transfer->words, problem),
@@ -321,7 +306,7 @@ static const char *certificate_alert(unsigned alert)
 
 /* The server has sent an alert, or what it sent isn't TLS: "error:0A00010B:SSL routines::wrong
  * version number, errno 0". */
-static enum status explain_tls(struct transfer *transfer, struct error *err)
+static enum status explain_tls(struct http_transfer *transfer, struct error *err)
 {
     const char *who = transfer->url.authority, *setting = transfer->setting,
                *refused = certificate_alert(transfer->alert),
@@ -350,7 +335,7 @@ static enum status explain_tls(struct transfer *transfer, struct error *err)
 }
 
 /* The connection ended before the answer did. */
-static enum status explain_end(const struct transfer *transfer, struct error *err)
+static enum status explain_end(const struct http_transfer *transfer, struct error *err)
 {
     const char *who = transfer->url.authority;
     if (transfer->head_bytes)
@@ -359,7 +344,7 @@ static enum status explain_end(const struct transfer *transfer, struct error *er
                      transfer->url.tls ? "" : ": if TLS is what it speaks, call it with https://");
 }
 
-static enum status explain(struct transfer *transfer, CURLcode result, struct error *err)
+static enum status explain(struct http_transfer *transfer, CURLcode result, struct error *err)
 {
     const char *who = transfer->url.authority;
     const char *reason = *transfer->words ? transfer->words : curl_easy_strerror(result);
@@ -420,8 +405,9 @@ static enum status explain(struct transfer *transfer, CURLcode result, struct er
     }
 }
 
-static enum status judge(struct transfer *transfer, CURLcode result, struct error *err)
+enum status http_transfer_judge(struct http_transfer *transfer, CURLcode result, struct error *err)
 {
+    bool lone_post = transfer->body && !transfer->take;
     if (transfer->failed != STATUS_OK)
         return transfer->failed;
     if (transfer->has_head && !is_fine(transfer)) {
@@ -437,12 +423,12 @@ static enum status judge(struct transfer *transfer, CURLcode result, struct erro
     if (result == CURLE_RECV_ERROR && strstr(transfer->words, "chunk"))
         return error_set(err, STATUS_INVALID, "%s answers in broken chunks",
                          transfer->url.authority);
-    if (transfer->body && (result == CURLE_RECV_ERROR || result == CURLE_PARTIAL_FILE))
+    if (lone_post && (result == CURLE_RECV_ERROR || result == CURLE_PARTIAL_FILE))
         return STATUS_OK; /* the head of an answer to a POST says all */
     /* The server must have said where its answer ends. Without TLS that is unknown. */
     curl_off_t length = -1;
     curl_easy_getinfo(transfer->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
-    bool ends = transfer->body || length >= 0 || transfer->chunked || transfer->has_goodbye ||
+    bool ends = lone_post || length >= 0 || transfer->chunked || transfer->has_goodbye ||
                 !transfer->url.tls;
     return result == CURLE_OK && ends ? STATUS_OK : explain(transfer, result, err);
 }
@@ -450,8 +436,8 @@ static enum status judge(struct transfer *transfer, CURLcode result, struct erro
 /* --- a call --- */
 
 /* The URL holds the name that is checked, and the connection goes to the host's address. */
-static enum status set_addresses(const struct transfer *transfer, struct curl_slist **connect_to,
-                                 struct error *err)
+static enum status set_addresses(const struct http_transfer *transfer,
+                                 struct curl_slist **connect_to, struct error *err)
 {
     const char *name = transfer->remote->peer_name;
     struct http_url named = transfer->url;
@@ -474,7 +460,8 @@ static enum status set_addresses(const struct transfer *transfer, struct curl_sl
     return STATUS_OK;
 }
 
-static enum status perform(struct transfer *transfer, uint64_t timeout_us, struct error *err)
+enum status http_transfer_open(struct http_transfer *transfer, uint64_t timeout_us,
+                               struct error *err)
 {
     const char *key = transfer->remote->api_key;
     TRY(read_remote(transfer->remote, &transfer->url, err));
@@ -484,31 +471,45 @@ static enum status perform(struct transfer *transfer, uint64_t timeout_us, struc
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, start_libcurl);
     struct certificates *certificates = transfer->remote->certificates;
-    struct curl_slist *headers = make_headers(transfer), *connect_to = NULL;
+    transfer->lines = make_headers(transfer);
     transfer->setting = certificates ? certificates_name(certificates) : "tls";
     transfer->set = certificates ? certificates_take(certificates) : NULL;
     transfer->curl = curl_easy_init();
     ASSERT(transfer->curl);
     set_options(transfer, timeout_us);
-    enum status status = set_addresses(transfer, &connect_to, err);
+    enum status status = set_addresses(transfer, &transfer->connect_to, err);
     if (status == STATUS_OK) {
-        CURLcode bad = curl_easy_setopt(transfer->curl, CURLOPT_HTTPHEADER, headers);
-        bad = bad ? bad : curl_easy_setopt(transfer->curl, CURLOPT_CONNECT_TO, connect_to);
+        CURLcode bad = curl_easy_setopt(transfer->curl, CURLOPT_HTTPHEADER, transfer->lines);
+        bad =
+            bad ? bad : curl_easy_setopt(transfer->curl, CURLOPT_CONNECT_TO, transfer->connect_to);
         ASSERT(!bad);
-        status = judge(transfer, curl_easy_perform(transfer->curl), err);
+        return STATUS_OK;
     }
+    http_transfer_close(transfer);
+    return status;
+}
+
+void http_transfer_close(struct http_transfer *transfer)
+{
     curl_easy_cleanup(transfer->curl);
-    free_headers(headers);
-    curl_slist_free_all(connect_to);
+    free_headers(transfer->lines);
+    curl_slist_free_all(transfer->connect_to);
     if (transfer->set)
         certificate_set_give(transfer->set);
+}
+
+static enum status perform(struct http_transfer *transfer, uint64_t timeout_us, struct error *err)
+{
+    TRY(http_transfer_open(transfer, timeout_us, err));
+    enum status status = http_transfer_judge(transfer, curl_easy_perform(transfer->curl), err);
+    http_transfer_close(transfer);
     return status;
 }
 
 enum status http_get(const struct http_remote *remote, const char *path, uint64_t timeout_us,
                      struct str *body, struct error *err)
 {
-    struct transfer transfer = {
+    struct http_transfer transfer = {
         .remote = remote, .path = path, .content_type = "", .payload = body, .err = err};
     size_t before = body->length;
     enum status status = perform(&transfer, timeout_us, err);
@@ -524,12 +525,12 @@ enum status http_post(const struct http_remote *remote, const char *path, const 
 {
     struct str answer;
     str_init(&answer, MAX_POST_ANSWER_BYTES);
-    struct transfer transfer = {.remote = remote,
-                                .path = path,
-                                .content_type = content_type,
-                                .body = body,
-                                .payload = &answer,
-                                .err = err};
+    struct http_transfer transfer = {.remote = remote,
+                                     .path = path,
+                                     .content_type = content_type,
+                                     .body = body,
+                                     .payload = &answer,
+                                     .err = err};
     enum status status = perform(&transfer, timeout_us, err);
     str_deinit(&answer);
     return status;

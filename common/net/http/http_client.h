@@ -28,6 +28,11 @@ struct http_remote {
     const char *api_key;   /* sent as a bearer token; printable ASCII without blanks */
 };
 
+/* A header of a request. The name and the value have printable ASCII alone. */
+struct http_header {
+    const char *name, *value;
+};
+
 /* Checks `remote` without a connection. STATUS_INVALID: the URL or the key is malformed, or there
  * are certificates for a URL without TLS. */
 enum status http_remote_check(const struct http_remote *remote, struct error *err) WARN_UNUSED;

@@ -66,6 +66,7 @@ static int cmd_bench(int argc, char **argv)
         {"prefix-cache", "hit rates of the prefix cache on traces of prompts",
          cmd_bench_prefix_cache},
         {"schedule", "the cost of planning a step", cmd_bench_schedule},
+        {"serve", "a running server under load: latencies, throughput, goodput", cmd_bench_serve},
         {"transfer", "KV moved between two processes", cmd_bench_transfer},
     };
     return run_command("baton bench", table, COUNT(table), NULL, argc, argv);

@@ -37,6 +37,8 @@ int cmd_bench_engine(int argc, char **argv);
 int cmd_bench_prefix_cache(int argc, char **argv);
 /* `bench schedule`: the cost of planning a step, without an engine or around one. */
 int cmd_bench_schedule(int argc, char **argv);
+/* `bench serve`: latencies, throughput and goodput of a running server under load. */
+int cmd_bench_serve(int argc, char **argv);
 /* `bench transfer`: speed and CPU cost of KV moved between two processes, by lane and run size,
  * beside memcpy and a raw TCP socket in the same run. */
 int cmd_bench_transfer(int argc, char **argv);

@@ -63,9 +63,14 @@ static enum status read_ids(struct prefix_trace *trace, const struct json_value 
 static enum status add_prompt(struct prefix_trace *trace, const struct json_value *line,
                               struct error *err)
 {
-    int64_t tokens;
+    int64_t tokens, answer = 0;
+    double time = 0;
     const struct json_value *array;
     TRY(json_get_i64(line, "input_length", 1, PREFIX_TRACE_MAX_TOKENS, &tokens, err));
+    if (json_find(line, "output_length"))
+        TRY(json_get_i64(line, "output_length", 0, PREFIX_TRACE_MAX_TOKENS, &answer, err));
+    if (json_find(line, "timestamp"))
+        TRY(json_get_double(line, "timestamp", 0, PREFIX_TRACE_MAX_TIME, &time, err));
     TRY(json_get_array(line, "hash_ids", &array, err));
     int64_t blocks = (tokens + PREFIX_TRACE_BLOCK_TOKENS - 1) / PREFIX_TRACE_BLOCK_TOKENS;
     if (json_count(array) != (size_t)blocks)
@@ -74,8 +79,12 @@ static enum status add_prompt(struct prefix_trace *trace, const struct json_valu
                          (long long)tokens, (long long)blocks, PREFIX_TRACE_BLOCK_TOKENS,
                          json_count(array));
     TRY(read_ids(trace, array, err));
-    trace->prompts[trace->prompt_count++] = (struct prefix_trace_prompt){
-        .token_count = (uint32_t)tokens, .id_count = (uint32_t)blocks, .first_id = trace->id_count};
+    trace->prompts[trace->prompt_count++] =
+        (struct prefix_trace_prompt){.time = time,
+                                     .token_count = (uint32_t)tokens,
+                                     .answer_tokens = (uint32_t)answer,
+                                     .id_count = (uint32_t)blocks,
+                                     .first_id = trace->id_count};
     trace->id_count += (uint32_t)blocks;
     trace->token_count += (uint64_t)tokens;
     if (trace->longest_tokens < tokens)

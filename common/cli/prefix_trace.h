@@ -3,7 +3,8 @@
  * A trace shows which prompts begin alike. It has lines of JSON in Mooncake's format,
  *     {"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2, ...]}
  * with an id for each started block of 512 tokens of the prompt. Equal ids mean equal tokens up to
- * the end of that block. Only the lengths and ids are kept; prompts stay in the order of the file.
+ * the end of that block. Prompts stay in the order of the file. A line may lack its time and the
+ * answer's length, which are 0 then.
  *
  * Another line is refused (STATUS_INVALID, with its number), and so is a trace beyond the limits
  * (STATUS_LIMIT). */
@@ -21,9 +22,11 @@
 #define PREFIX_TRACE_MAX_ID         (1u << 26)
 #define PREFIX_TRACE_MAX_TOKENS     (1u << 22) /* one prompt */
 #define PREFIX_TRACE_MAX_LINE_BYTES (1u << 20)
+#define PREFIX_TRACE_MAX_TIME       1e15
 
 struct prefix_trace_prompt {
-    uint32_t token_count, id_count;
+    double time; /* as in the file, milliseconds in Mooncake's */
+    uint32_t token_count, answer_tokens, id_count;
     uint32_t first_id; /* index into ids */
 };
 

@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CONFIG_MAX_SETTINGS       64
+#define CONFIG_MAX_SETTINGS       96
 #define CONFIG_MAX_LIST           64
 #define CONFIG_MAX_POSITIONALS    256
 #define CONFIG_MAX_FILE_BYTES     (1u << 20)

@@ -46,6 +46,7 @@ def parse():
     parser.add_argument("--build", type=pathlib.Path, default=TOP / "build/release")
     parser.add_argument("--prefix", default="", help="in front of each program that is started")
     parser.add_argument("--flags", default="", help="more flags of Baton's router")
+    parser.add_argument("--workers", type=int, default=1, help="of each role in front of which Baton's router is measured")
     parser.add_argument("--json", type=pathlib.Path, help="all that was measured goes here")
     return parser.parse_args()
 
@@ -62,7 +63,7 @@ def start_all(options, load, folder, log, started):
     for prefill in (False, True):
         if options.routers not in Baton.name_of(prefill):
             continue
-        started.append(Baton(options, load, folder, log, prefill=prefill, flags=flags))
+        started.append(Baton(options, load, folder, log, prefill=prefill, flags=flags, workers=options.workers))
         routers.append((started[-1], prompts))
     for policy, pd in (("round_robin", False), ("cache_aware", False), ("round_robin", True)) if options.sglang_router else ():
         if options.routers not in Sglang.name_of(policy, pd):

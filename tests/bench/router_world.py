@@ -103,7 +103,7 @@ class Baton(Process):
     def name_of(prefill):
         return "Baton, prefill and decode" if prefill else "Baton, colocated"
 
-    def __init__(self, options, load, folder, log, prefill=True, flags=()):
+    def __init__(self, options, load, folder, log, prefill=True, flags=(), workers=1):
         self.name = self.name_of(prefill)
         model = folder / ("model-pd" if prefill else "model")
         shutil.copytree(MODEL, model, ignore=shutil.ignore_patterns("*.safetensors"))
@@ -113,7 +113,7 @@ class Baton(Process):
         vocabulary = json.loads((model / "tokenizer.json").read_text())["model"]["vocab"]
         ready, told = os.pipe()
         super().__init__(options, [options.build / "bin/baton-router", "--model", model, "--model-name", self.model, "--http-listen",
-                                   "127.0.0.1:0", "--local-prefill-wait", "1s", "--ready-fd", told, *flags], log, pass_fds=[told])
+                                   "127.0.0.1:0", "--local-prefill-wait", "1s", "--max-workers", max(256, 2 * workers), "--ready-fd", told, *flags], log, pass_fds=[told])
         os.close(told)
         with os.fdopen(ready) as stream:
             line = stream.readline()
@@ -122,8 +122,13 @@ class Baton(Process):
         told = json.loads(line)
         self.address, self.metrics = told["http"], told["metrics"]
         load.tell("baton-workers", told["address"], self.model, config["vocab_size"], vocabulary["Ġthe"], CONTEXT,
-                  *(["prefill"] if prefill else []))
-        wait_until("the workers are up", lambda: answers(f"http://{self.address}/ready"))
+                  "prefill" if prefill else "colocated", workers)
+        wait_until("the workers are up", lambda: self.workers_up() == workers * (1 + prefill))
+        wait_until("it is ready", lambda: answers(f"http://{self.address}/ready"))
+
+    def workers_up(self):
+        with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=20) as told:
+            return sum(float(line.rsplit(" ", 1)[1]) for line in told.read().decode().splitlines() if line.startswith("baton_router_workers_up{"))
 
 
 class BareProxy(Process):

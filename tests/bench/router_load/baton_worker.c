@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -249,7 +250,7 @@ static void *step_for_ever(void *context)
 }
 
 static enum status start(struct rpc_runtime *runtime, const struct baton_worker_config *config,
-                         enum worker_role role, struct error *err)
+                         enum worker_role role, uint32_t index, struct error *err)
 {
     struct baton_worker *worker = calloc(1, sizeof *worker);
     struct rpc_server *server;
@@ -279,8 +280,8 @@ static enum status start(struct rpc_runtime *runtime, const struct baton_worker_
                                         .context = config->context,
                                         .vocab = config->vocab,
                                         .max_sequences = MAX_JOBS};
-    str_copy(worker->info.name, sizeof worker->info.name,
-             role == ROLE_PREFILL ? "prefill-0" : "decode-0");
+    snprintf(worker->info.name, sizeof worker->info.name, "%s-%u",
+             role == ROLE_PREFILL ? "prefill" : "decode", index);
     str_copy(worker->info.model, sizeof worker->info.model, config->model);
     str_copy(worker->info.address, sizeof worker->info.address, rpc_server_address(server));
     struct registrar_config join = {
@@ -296,7 +297,10 @@ enum status baton_worker_start(const struct baton_worker_config *config, struct 
 {
     struct rpc_runtime *runtime;
     TRY(rpc_runtime_create(1, &runtime, err));
-    if (config->prefill)
-        TRY(start(runtime, config, ROLE_PREFILL, err));
-    return start(runtime, config, ROLE_DECODE, err);
+    for (uint32_t i = 0; i < config->count; i++) {
+        if (config->prefill)
+            TRY(start(runtime, config, ROLE_PREFILL, i, err));
+        TRY(start(runtime, config, ROLE_DECODE, i, err));
+    }
+    return STATUS_OK;
 }

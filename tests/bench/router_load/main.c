@@ -3,7 +3,7 @@
  * line, and answers each with one line of JSON; tests/bench/router_cost.py sends them.
  *
  *     http-worker [quiet]                        {"address": ...}
- *     baton-workers ROUTER MODEL VOCAB TOKEN CONTEXT [prefill]
+ *     baton-workers ROUTER MODEL VOCAB TOKEN CONTEXT [prefill|colocated [COUNT]]
  *     prompt JSON                                prompt of the runs from now on
  *     step US                                    step of the workers; 0: whole answers
  *     run ADDRESS MODEL RATE SECONDS CONNECTIONS TOKENS STREAM PID [SEED]
@@ -75,14 +75,14 @@ static void print_whole(void)
 static void start_baton_workers(const char *arguments)
 {
     char router[64], model[128], prefill[16] = "";
-    struct baton_worker_config config = {.router = router, .model = model};
+    struct baton_worker_config config = {.router = router, .model = model, .count = 1};
     struct error err;
-    if (sscanf(arguments, "%63s %127s %u %u %u %15s", router, model, &config.vocab, &config.token,
-               &config.context, prefill) < 5) {
-        fail("baton-workers: ROUTER MODEL VOCAB TOKEN CONTEXT [prefill]");
+    if (sscanf(arguments, "%63s %127s %u %u %u %15s %u", router, model, &config.vocab,
+               &config.token, &config.context, prefill, &config.count) < 5) {
+        fail("baton-workers: ROUTER MODEL VOCAB TOKEN CONTEXT [prefill|colocated [COUNT]]");
         return;
     }
-    config.prefill = *prefill;
+    config.prefill = !strcmp(prefill, "prefill");
     if (baton_worker_start(&config, &err) == STATUS_OK)
         printf("{}\n");
     else

@@ -24,10 +24,11 @@ struct baton_worker_config {
     const char *router; /* host:port where workers register */
     const char *model;
     uint32_t vocab, token, context; /* `token` is the id of each answered token */
-    bool prefill;                   /* start a prefill worker, too */
+    bool prefill;                   /* start prefill workers, too */
+    uint32_t count;                 /* so many of each role */
 };
-/* Starts a decode worker that speaks Baton's protocol between router and workers and, if `prefill`,
- * a prefill worker. */
+/* Starts decode workers that speak Baton's protocol between router and workers and, if `prefill`,
+ * prefill workers. */
 enum status baton_worker_start(const struct baton_worker_config *config,
                                struct error *err) WARN_UNUSED;
 

@@ -9,7 +9,7 @@
 #include "common/worker/stream.h"
 #include "common/worker/worker.h"
 
-#define PREFILL_PEERS_MAX CLUSTER_MAX_WORKERS
+#define PREFILL_PEERS_MAX CLUSTER_MAX_PEERS
 
 struct kv_import;
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #define MODULE    "kv_export"
-#define MAX_PEERS CLUSTER_MAX_WORKERS
+#define MAX_PEERS CLUSTER_MAX_PEERS
 
 struct peer {
     uint64_t id; /* 0: an empty slot; an id is never used twice */

@@ -12,6 +12,8 @@
 #define SESSION_DESCRIPTORS     2    /* a session, and one that ends meanwhile */
 #define DESCRIPTORS_OF_A_THREAD 3    /* its events, and what wakes it */
 
+_Static_assert(ROUTER_MAX_WORKERS == 4096, "max-workers follows");
+
 static const char *const off_on[] = {"off", "on", NULL};
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
@@ -100,6 +102,8 @@ static const struct config_setting settings[] = {
     {"unconfirmed-tokens", CONFIG_U64, AT(unconfirmed_tokens), "0", "0", "1000000000",
      .unit = "tokens",
      .help = "Prompt tokens on their way to one decode worker; 0: half of its pool"},
+    {"max-workers", CONFIG_U64, AT(max_workers), "256", "1", "4096",
+     .help = "Workers of both roles; each needs an open file or two"},
     {"worker-wait", CONFIG_DURATION, AT(worker_wait_us), "3s", "0", "10m",
      .help = "A request for which no worker is there ends as unavailable after this"},
     {"local-prefill-wait", CONFIG_DURATION, AT(local_prefill_wait_us), "1s", "0", "10m",
@@ -230,7 +234,7 @@ struct router_room router_room_divide(const struct router_config *config, uint64
         [REGISTRY] = {.wanted = apart ? MAX_REGISTRATIONS : 0,
                       .each = *config->internal_tls.cert ? 1 : RPC_CONNECTION_DESCRIPTORS},
         [FIGURES] = {.wanted = HTTP_MAX_CONNECTIONS, .each = 1},
-        [WORKERS] = {.wanted = ROUTER_MAX_WORKERS, .each = SESSION_DESCRIPTORS}};
+        [WORKERS] = {.wanted = config->max_workers, .each = SESSION_DESCRIPTORS}};
     struct router_room room = {.open_files = open_files};
     room.needed = descriptors_divide(open_files, own, uses, KINDS);
     size_t asked = uses[HTTP].places;

@@ -23,6 +23,7 @@ struct router_config {
     char models[MODEL_LIST_MAX_BYTES], model_name[MODEL_MAX_NAME_BYTES];
     uint32_t ready_fd;                         /* 0: none */
     uint32_t max_requests, max_queue;          /* at once; without a worker yet */
+    uint32_t max_workers;                      /* both roles together */
     uint32_t max_connections, max_per_address; /* at each door; 0: a quarter of all */
     char proxy_addresses[1024];                /* max_per_address doesn't bound these */
     uint64_t max_text_bytes;                   /* in one request */

@@ -30,7 +30,7 @@
 
 #define LOG_MAX_LINE_BYTES  2048 /* with the newline; no more than a pipe takes whole (PIPE_BUF) */
 #define LOG_LIMIT_LINES     20
-#define LOG_LIFECYCLE_LINES 512 /* each of the largest cluster's workers, and its next life */
+#define LOG_LIFECYCLE_LINES 512 /* each of 256 workers, and its next life */
 #define LOG_LIMIT_US        10000000
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };

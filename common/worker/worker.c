@@ -27,7 +27,7 @@
 /* Sessions, Peer streams, health checks: one of each worker, and one more while it reconnects. With
  * the streams that this worker dials, they must be fewer than the ends of streams for which the
  * inbox keeps room. */
-#define MAX_CALLS (2 * CLUSTER_MAX_WORKERS)
+#define MAX_CALLS (2 * CLUSTER_MAX_PEERS)
 /* Descriptors for files, threads' wake-ups, listening sockets, look-ups. */
 #define OWN_DESCRIPTORS 64
 
@@ -239,7 +239,7 @@ static void take_room(struct worker_life *life)
     struct descriptor_use uses[KINDS] = {[RPC] = {.wanted = MAX_CALLS, .each = 1},
                                          [KV] = {.wanted = config->kv_connections, .each = 1},
                                          [HTTP] = {.wanted = HTTP_MAX_CONNECTIONS, .each = 1},
-                                         [DIALLED] = {.wanted = CLUSTER_MAX_WORKERS, .each = 2}};
+                                         [DIALLED] = {.wanted = CLUSTER_MAX_PEERS, .each = 2}};
     uint64_t needed = descriptors_divide(0, OWN_DESCRIPTORS, uses, KINDS);
     uint64_t open_files = descriptors_raise(needed);
     (void)descriptors_divide(open_files, OWN_DESCRIPTORS, uses, KINDS);
@@ -251,7 +251,7 @@ static void take_room(struct worker_life *life)
                  "workers: the doors let in fewer; raise it to %" PRIu64
                  " (ulimit -Hn, LimitNOFILE=, docker --ulimit nofile)\"",
                  open_files, needed, config->kv_connections, uses[KV].places, uses[RPC].places,
-                 uses[DIALLED].places, CLUSTER_MAX_WORKERS, needed);
+                 uses[DIALLED].places, CLUSTER_MAX_PEERS, needed);
     life->rpc_connections = uses[RPC].places;
     life->http_connections = uses[HTTP].places;
     config->kv_connections = (uint32_t)uses[KV].places;

@@ -22,7 +22,7 @@ static const char *const transport_names[] = {"auto", "shm", "tcp", NULL};
 
 /* One for each worker, and one more while it reconnects. */
 #define KV_CONNECTIONS "512"
-static_assert(2 * CLUSTER_MAX_WORKERS == 512, "KV_CONNECTIONS follows");
+static_assert(2 * CLUSTER_MAX_PEERS == 512, "KV_CONNECTIONS follows");
 
 static const struct config_setting settings[] = {
     {.name = "name",

@@ -49,8 +49,8 @@
 #include "router/dispatch/inbox.h"
 #include "router/ops/access.h"
 #include "router/ops/request_trace.h"
+#include "router/planner/placement.h"
 #include "router/planner/request_life.h"
-#include "router/planner/route_policy.h"
 #include "router/request_parse.h"
 
 #include <stdatomic.h>
@@ -84,6 +84,9 @@ struct call_client_ops {
     /* Ends the answer, exactly once for each group. All books are settled. The sentence is used
      * only with a reason. */
     void (*status)(void *handle, enum reason reason, const char *sentence);
+    /* Names the time after which an overloaded router is likely to have room. Comes right before
+     * `status`. NULL: the door doesn't tell. */
+    void (*retry_after)(void *handle, uint32_t seconds);
     /* Tells a client that has heard nothing for long that its call is alive. Called when the call
      * begins, and at each time that this returned. UINT64_MAX: don't call again. NULL: not
      * needed. */
@@ -140,9 +143,9 @@ struct request {
     uint32_t *emitted;
     uint32_t emitted_count, emitted_capacity;
     enum finish_reason finish;        /* ended: how */
+    struct placement_request placing; /* its place in the queue, and its share of the books */
     struct life_action place;         /* waiting: PLACE or PLACE_DECODE */
     enum request_state counted_state; /* in the gauges */
-    bool waiting;                     /* for a worker, in the queue of its model */
     bool dirty;                       /* has something for `delta` */
     enum choice_state state;
     bool prefilled; /* this attempt's prompt is computed: no work for the prefill worker any more */
@@ -154,7 +157,7 @@ struct request {
     struct route_kind kind;   /* weights and numerics of the workers that gave the first token */
     char refusal[448];        /* the sentence of the worker or the placement that refused it */
     char failure[256];        /* the sentence of the worker that could not compute a step of it */
-    TAILQ_ENTRY(request) all_link, waiting_link, dirty_link;
+    TAILQ_ENTRY(request) all_link, dirty_link;
 };
 TAILQ_HEAD(request_list, request);
 

@@ -13,8 +13,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-_Static_assert(ROUTE_MAX_POOLS == SERVED_MODELS_MAX, "a pool for each model");
-_Static_assert(ROUTE_MAX_WORKERS == WORKERS_MAX_SLOTS, "a candidate for each slot");
+_Static_assert(CANDIDATES_MAX_MODELS == SERVED_MODELS_MAX, "a pool for each model");
+_Static_assert(CANDIDATES_MAX == WORKERS_MAX_SLOTS, "a candidate for each slot");
 
 #define LINK_MESSAGES_AT_ONCE 16384 /* from all workers together, not handled yet */
 #define BATCH_MESSAGES        256   /* handled in one turn of the dispatch thread */
@@ -57,7 +57,7 @@ enum reason dispatch_reserve(struct dispatch *dispatch, struct call *call, size_
                              uint32_t choices)
 {
     const struct dispatch_config *config = &dispatch->config;
-    uint32_t reserve = route_pools_reserve(config->max_requests, config->models->count);
+    uint32_t reserve = placement_reserve(config->max_requests, config->models->count);
     uint32_t shared = config->max_requests - reserve * (uint32_t)config->models->count;
     ASSERT(!call->place_count);
     pthread_mutex_lock(&dispatch->places_lock);
@@ -74,10 +74,15 @@ enum reason dispatch_reserve(struct dispatch *dispatch, struct call *call, size_
     return fits ? REASON_NONE : REASON_OVERLOADED;
 }
 
+uint32_t dispatch_retry_after_s(const struct dispatch *dispatch, size_t model)
+{
+    return atomic_load(&dispatch->retry_after_s[model]);
+}
+
 void dispatch_give_back(struct dispatch *dispatch, struct call *call)
 {
     const struct dispatch_config *config = &dispatch->config;
-    uint32_t reserve = route_pools_reserve(config->max_requests, config->models->count);
+    uint32_t reserve = placement_reserve(config->max_requests, config->models->count);
     call_settle_grant(call);
     if (!call->place_count)
         return;
@@ -157,7 +162,6 @@ static void handle(struct dispatch *dispatch, struct inbox_message *message)
     case INBOX_MEMBERSHIP:
         atomic_store(&dispatch->membership_pending, false);
         workers_sync(&dispatch->workers, dispatch->now_us);
-        route_misfits_forget(&dispatch->misfits);
         dispatch->lapse_us = 0; /* ask again */
         dispatch->place_needed = dispatch->board_changed = true;
         break;
@@ -175,13 +179,15 @@ static void handle(struct dispatch *dispatch, struct inbox_message *message)
 
 static uint64_t next_due_us(const struct dispatch *dispatch)
 {
-    if (dispatch->place_needed && dispatch->waiting_count)
+    if (dispatch->place_needed && dispatch->placement.waiting)
         return 0; /* a slow reader was cut off after the placement pass, and made room */
     uint64_t due_us = workers_next_us(&dispatch->workers);
     if (dispatch->due_us < due_us)
         due_us = dispatch->due_us;
     if (dispatch->lapse_us < due_us)
         due_us = dispatch->lapse_us;
+    if (dispatch->board_due_us < due_us)
+        due_us = dispatch->board_due_us;
     return due_us < dispatch->judge_from_us ? dispatch->judge_from_us : due_us;
 }
 
@@ -202,11 +208,23 @@ static bool judges_time(struct dispatch *dispatch)
     return true;
 }
 
+void dispatch_show_soon(struct dispatch *dispatch)
+{
+    uint64_t due_us = dispatch->board_shown_us + BOARD_EVERY_US;
+    if (due_us < dispatch->board_due_us)
+        dispatch->board_due_us = due_us;
+}
+
 static void show_workers(struct dispatch *dispatch)
 {
-    if (!dispatch->board_changed)
+    if (dispatch->board_changed && dispatch->workers.count > BOARD_AT_ONCE)
+        dispatch_show_soon(dispatch);
+    else if (dispatch->board_changed)
+        dispatch->board_due_us = 0;
+    if (dispatch->board_due_us > dispatch->now_us)
         return;
     dispatch->board_changed = false;
+    dispatch->board_shown_us = dispatch->now_us;
     int up[SERVED_MODELS_MAX][2] = {0}, known[SERVED_MODELS_MAX][2] = {0};
     for (size_t i = 0; i < dispatch->workers.count; i++) {
         const struct worker *worker = dispatch->workers.items[i];
@@ -221,7 +239,8 @@ static void show_workers(struct dispatch *dispatch)
             gauge_set(metrics->workers_known[role], known[model][role]);
         }
     }
-    workers_show(&dispatch->workers, dispatch->config.board);
+    dispatch->board_due_us =
+        workers_show(&dispatch->workers, dispatch->config.board, dispatch->now_us);
 }
 
 /* True: any thread may handle it. The others may wait for threads, as closing a link does. */
@@ -371,11 +390,8 @@ static void init_state(struct dispatch *dispatch, const struct dispatch_config *
     atomic_init(&dispatch->next_id, rng_entropy() | 1);
     dispatch->tenant_salt = rng_entropy();
     dispatch->due_us = dispatch->lapse_us = dispatch->armed_us = UINT64_MAX;
+    dispatch->board_due_us = UINT64_MAX;
     TAILQ_INIT(&dispatch->all);
-    for (size_t i = 0; i < SERVED_MODELS_MAX; i++) {
-        TAILQ_INIT(&dispatch->queues[i].waiting);
-        TAILQ_INIT(&dispatch->queues[i].regiving);
-    }
     TAILQ_INIT(&dispatch->dirty);
     TAILQ_INIT(&dispatch->ended);
     TAILQ_INIT(&dispatch->closing);
@@ -385,7 +401,9 @@ static void init_state(struct dispatch *dispatch, const struct dispatch_config *
                                          .inbox = &dispatch->inbox,
                                          .tls = config->tls,
                                          .keepalive_us = config->keepalive_us,
-                                         .router_incarnation = config->incarnation};
+                                         .router_incarnation = config->incarnation,
+                                         .placement = &dispatch->placement,
+                                         .unconfirmed_tokens = config->unconfirmed_tokens};
 }
 
 enum status dispatch_create(const struct dispatch_config *config, struct dispatch **out,
@@ -396,6 +414,10 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
         return error_set(err, STATUS_LIMIT, "dispatch: out of memory");
     init_state(dispatch, config);
     size_t calls = most_calls(config);
+    const struct placement_config placement = {.model_count = config->models->count,
+                                               .seed = rng_entropy(),
+                                               .force_local = config->force_local_prefill,
+                                               .local_us = config->limits.local_us};
     size_t reserved = config->max_requests /* INBOX_CALL */ + calls /* INBOX_CALL_CLOSED */ +
                       2 * ROUTER_MAX_WORKERS + CONSTRAINT_WAITING_MAX + 3;
     enum status status = STATUS_LIMIT;
@@ -410,9 +432,13 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
     /* Choices of ended calls are there until the end of the turn, when others have their places. */
     if (map_create(calls + config->max_requests, &dispatch->requests) != STATUS_OK)
         goto fail_inbox;
+    if (placement_init(&dispatch->placement, &placement) != STATUS_OK)
+        goto fail_map;
     *out = dispatch;
     return STATUS_OK;
 
+fail_map:
+    map_destroy(dispatch->requests);
 fail_inbox:
     inbox_deinit(&dispatch->inbox);
 fail_fds:
@@ -485,6 +511,7 @@ void dispatch_free(struct dispatch *dispatch)
 {
     for (struct inbox_message *message; (message = ring_pop(dispatch->inbox.ring));)
         discard(message);
+    placement_deinit(&dispatch->placement);
     map_destroy(dispatch->requests);
     inbox_deinit(&dispatch->inbox);
     close_fds(dispatch);

@@ -70,6 +70,9 @@ enum reason dispatch_admit(struct dispatch *dispatch, struct call_client client,
  * succeeds it may be called again. REASON_OVERLOADED: not enough places. */
 enum reason dispatch_reserve(struct dispatch *dispatch, struct call *call, size_t model,
                              uint32_t choices) WARN_UNUSED;
+/* Returns the time after which the queue of the model is likely to have room: what a client that is
+ * refused with REASON_OVERLOADED is told. */
+uint32_t dispatch_retry_after_s(const struct dispatch *dispatch, size_t model);
 /* Gives back the places and the grant of a call. The door does so before it tells the client why a
  * call was not submitted. Otherwise they come back when the call is settled. */
 void dispatch_give_back(struct dispatch *dispatch, struct call *call);

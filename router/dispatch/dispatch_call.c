@@ -145,7 +145,7 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
     log_end(dispatch, request, reason);
     request->finish = answer_deltas_stop(&request->out, &stop) ? FINISH_STOP_STRING : finish;
     request->state = CHOICE_CLOSED;
-    request_stop_waiting(dispatch, request);
+    placement_ended(&dispatch->placement, &request->placing);
     if (call->constraint_waits)
         constraint_checks_withdraw(dispatch->config.checks, call->constraint, call->tenant);
     call->constraint_waits = false;
@@ -269,7 +269,10 @@ static void tell_group(struct dispatch *dispatch, struct call *call, const char 
         if (other->state < CALL_SETTLED)
             settle_with_group(dispatch, other);
     }
-    call->client.ops->status(call->client.handle, call->why, sentence);
+    const struct call_client_ops *ops = call->client.ops;
+    if (call->why == REASON_OVERLOADED && ops->retry_after)
+        ops->retry_after(call->client.handle, dispatch_retry_after_s(dispatch, call->model));
+    ops->status(call->client.handle, call->why, sentence);
 }
 
 /* Tells the client of a call that has ended: CALL_TOLD, or CALL_HELD. */
@@ -388,41 +391,22 @@ static void break_off(struct dispatch *dispatch, struct call *call)
 static void wait_for_place(struct dispatch *dispatch, struct request *request,
                            const struct life_action *action)
 {
-    struct model_queue *queue = &dispatch->queues[request->call->model];
     const struct model_metrics *metrics = metrics_of(dispatch, request->call);
-    ASSERT(!request->waiting);
+    enum placement_turn turn = PLACEMENT_NEW;
     request_trace_again(&request->trace, dispatch->now_us);
     request->place = *action;
-    request->waiting = true;
-    queue->count++;
-    dispatch->waiting_count++;
     dispatch->place_needed = true;
     if (action->kind == LIFE_PLACE_DECODE) {
         counter_add(metrics->regives, 1);
-        TAILQ_INSERT_TAIL(&queue->regiving, request, waiting_link);
+        turn = PLACEMENT_REGIVE;
     } else if (request->timing.dispatched_us) { /* it has waited before */
         counter_add(metrics->retries, 1);
         log_warn_lifecycle(
             "dispatch", "req=%s attempt=%u runs=%u emitted=%u msg=\"prompt is computed again\"",
             request->call->name, request->life.attempt, request->life.runs, request->emitted_count);
-        TAILQ_INSERT_HEAD(&queue->waiting, request, waiting_link);
-    } else {
-        TAILQ_INSERT_TAIL(&queue->waiting, request, waiting_link);
+        turn = PLACEMENT_AGAIN;
     }
-}
-
-void request_stop_waiting(struct dispatch *dispatch, struct request *request)
-{
-    struct model_queue *queue = &dispatch->queues[request->call->model];
-    if (!request->waiting)
-        return;
-    if (request->place.kind == LIFE_PLACE_DECODE)
-        TAILQ_REMOVE(&queue->regiving, request, waiting_link);
-    else
-        TAILQ_REMOVE(&queue->waiting, request, waiting_link);
-    request->waiting = false;
-    queue->count--;
-    dispatch->waiting_count--;
+    placement_wait(&dispatch->placement, &request->placing, turn, dispatch->now_us);
 }
 
 static void begin_choice(struct dispatch *dispatch, struct request *request)
@@ -430,6 +414,7 @@ static void begin_choice(struct dispatch *dispatch, struct request *request)
     const struct call *call = request->call;
     struct life_actions actions;
     TAILQ_INSERT_TAIL(&dispatch->all, request, all_link);
+    placement_arrived(&dispatch->placement, &request->placing, call->model, call->tenant);
     request->counted_state = REQUEST_QUEUED;
     gauge_add(metrics_of(dispatch, call)->requests_by_state[REQUEST_QUEUED], 1);
     log_debug("dispatch",
@@ -515,8 +500,10 @@ void request_execute(struct dispatch *dispatch, struct request *request,
         }
     }
     count_state(dispatch, request);
-    if (request->state == CHOICE_OPEN)
-        watch_time(dispatch, request);
+    if (request->state != CHOICE_OPEN)
+        return;
+    request_track(dispatch, request);
+    watch_time(dispatch, request);
 }
 
 /* -------------------------------------------------------------------------------------- events */
@@ -550,7 +537,7 @@ void call_begin(struct dispatch *dispatch, struct call *first)
         request_observers_arrived(&dispatch->config.views, &call->choices[0]);
         if (dispatch->draining) {
             refuse(dispatch, call, REASON_DRAINING);
-        } else if (dispatch->queues[call->model].count + call->choice_count >
+        } else if (dispatch->placement.queues[call->model].count + call->choice_count >
                        dispatch->config.max_queue ||
                    !make_known(dispatch, call)) {
             refuse(dispatch, call, REASON_OVERLOADED);

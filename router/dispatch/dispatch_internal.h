@@ -6,22 +6,13 @@
 
 #include "common/base/map.h"
 #include "router/dispatch/dispatch.h"
-#include "router/planner/route_pools.h"
+#include "router/planner/placement.h"
 
 #include <pthread.h>
+#include <stddef.h>
 
-/* The workers as the policy sees them. Made for each placement pass, and kept up while it
- * places. */
-struct candidates {
-    struct route_pools pools;                        /* one for each served model */
-    struct route_worker *of_slot[WORKERS_MAX_SLOTS]; /* in pools; NULL: not a candidate */
-};
-
-/* The requests that wait for workers of one model. */
-struct model_queue {
-    struct request_list waiting, regiving;
-    uint32_t count;
-};
+#define BOARD_EVERY_US 50000 /* between two copies of all workers to the status board */
+#define BOARD_AT_ONCE  64    /* so few are copied at once when the state of one changes */
 
 struct dispatch {
     struct dispatch_config config;
@@ -30,10 +21,11 @@ struct dispatch {
     int idle_fd, bell_fd; /* the latter: the dispatch thread has something to do */
 
     /* Any thread. */
-    atomic_uint admitted;               /* calls that are not closed */
-    pthread_mutex_t places_lock;        /* guards the next two */
-    uint32_t places[SERVED_MODELS_MAX]; /* held by calls of each model */
-    uint32_t places_beyond;             /* the ones beyond the reserves of their models */
+    atomic_uint admitted;                         /* calls that are not closed */
+    pthread_mutex_t places_lock;                  /* guards the next two */
+    uint32_t places[SERVED_MODELS_MAX];           /* held by calls of each model */
+    uint32_t places_beyond;                       /* the ones beyond the reserves of their models */
+    atomic_uint retry_after_s[SERVED_MODELS_MAX]; /* as the last placement pass found it */
     atomic_uint_fast64_t next_id;
     atomic_bool refusing;           /* draining or stopping */
     atomic_bool membership_pending; /* the message below is in the inbox */
@@ -49,18 +41,16 @@ struct dispatch {
     struct request_list all, dirty; /* choices that run */
     struct call_list ended;         /* to be told at the end of this turn */
     struct call_list closing;       /* told or held; the client's side isn't closed */
-    struct model_queue queues[SERVED_MODELS_MAX];
-    uint32_t waiting_count; /* in all queues */
-    uint64_t placements;
-    uint64_t tenant_salt; /* random: workers learn no more of a tenant than that it is one */
-    struct candidates candidates;
-    struct route_misfits misfits; /* until membership changes */
+    uint64_t tenant_salt;       /* random: workers learn no more of a tenant than that it is one */
+    struct placement placement; /* candidates, books and queues */
     uint64_t now_us;
-    uint64_t due_us;        /* no call has anything to do before */
-    uint64_t lapse_us;      /* nor has the membership */
-    uint64_t judge_from_us; /* after a stop: nothing is judged by its time before; 0: no stop */
-    bool place_needed;      /* something changed that a waiting request may profit from */
-    bool board_changed;
+    uint64_t due_us;         /* no call has anything to do before */
+    uint64_t lapse_us;       /* nor has the membership */
+    uint64_t judge_from_us;  /* after a stop: nothing is judged by its time before; 0: no stop */
+    bool place_needed;       /* something changed that a waiting request may profit from */
+    bool board_changed;      /* the status board is shown in this turn */
+    uint64_t board_due_us;   /* loads have changed: it is shown then; UINT64_MAX: they haven't */
+    uint64_t board_shown_us; /* the last time */
     bool draining, stopping;
 };
 
@@ -71,6 +61,8 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
 void dispatch_free(struct dispatch *dispatch);
 /* Takes one turn, and never waits. False: the dispatcher was stopped, and nothing is left. */
 bool dispatch_turn(struct dispatch *dispatch);
+/* Figures of a worker have changed: the status board is shown when the next copy is due. */
+void dispatch_show_soon(struct dispatch *dispatch);
 /* Is the dispatch thread. */
 void *dispatch_main(void *dispatch);
 
@@ -89,7 +81,6 @@ void request_execute(struct dispatch *dispatch, struct request *request,
 /* Ends it, with a reason that is static. */
 void request_fail(struct dispatch *dispatch, struct request *request, enum terminal_status status,
                   const char *reason);
-void request_stop_waiting(struct dispatch *dispatch, struct request *request);
 /* Sends the deltas of all that are dirty. */
 void requests_flush(struct dispatch *dispatch);
 /* Does what is due: deadlines, pauses, keep-alives, clients that don't read their end. */
@@ -100,6 +91,12 @@ void requests_constraint_checked(struct dispatch *dispatch, struct constraint_ch
 
 /* --- dispatch_place.c --- */
 void dispatch_place(struct dispatch *dispatch);
+/* Brings the books of its workers up to date with the request. */
+void request_track(struct dispatch *dispatch, struct request *request);
+static inline struct request *request_of(struct placement_request *placing)
+{
+    return (struct request *)((char *)placing - offsetof(struct request, placing));
+}
 /* Writes request->refusal for a request that ends because no worker was there, from the last
  * placement pass. */
 void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request *request);

@@ -427,7 +427,7 @@ static void on_lost(struct dispatch *dispatch, struct worker *worker,
 }
 
 /* Notes two workers that fit by what they told this router, and refused to pair. They are not
- * paired again until the membership changes. */
+ * paired again while both live. */
 static void note_misfit(struct dispatch *dispatch, const struct request *request,
                         const struct worker *worker, const char *reason)
 {
@@ -438,10 +438,11 @@ static void note_misfit(struct dispatch *dispatch, const struct request *request
     log_error_limited(
         "dispatch",
         "prefill=%s decode=%s why=%s msg=\"these workers don't fit together: not paired "
-        "again until the membership changes\"",
+        "again until one of them restarts\"",
         request->timing.prefill_worker, worker->info.name, reason);
-    route_misfits_note(&dispatch->misfits,
-                       (struct route_misfit){.prefill = life->prefill, .decode = worker->key});
+    if (candidates_misfit(&dispatch->placement.candidates, life->prefill, worker->key) != STATUS_OK)
+        log_error_limited("dispatch", "msg=\"no memory: the two may be paired again\"");
+    dispatch->board_changed = true; /* fewer requests may be served now */
 }
 
 static void on_refused(struct dispatch *dispatch, struct worker *worker,
@@ -459,8 +460,11 @@ static void on_refused(struct dispatch *dispatch, struct worker *worker,
     str_copy(request->refusal, sizeof request->refusal, refused->message);
     if (refused->attempt == request->life.attempt)
         note_misfit(dispatch, request, worker, refused->reason);
-    if (!strcmp(refused->reason, "draining"))
+    if (!strcmp(refused->reason, "draining")) {
         worker->load.draining = true; /* its own report comes later */
+        dispatch->board_changed = true;
+        worker_changed(&dispatch->workers, worker, dispatch->now_us);
+    }
     struct life_actions actions;
     request_life_on_refused(&request->life, worker->key, refused->attempt, refused->retry,
                             &actions);
@@ -475,10 +479,11 @@ static void note_lane(struct dispatch *dispatch, struct worker *worker,
 {
     if (!worker || !*pulled->lane)
         return;
+    dispatch->board_changed |= strcmp(worker->lane, pulled->lane) != 0;
     str_copy(worker->lane, sizeof worker->lane, pulled->lane);
     worker->lane_bytes_per_second =
         pulled->lane_bytes_per_second < INT64_MAX ? pulled->lane_bytes_per_second : INT64_MAX;
-    dispatch->board_changed = true;
+    dispatch_show_soon(dispatch);
 }
 
 static void on_pulled(struct dispatch *dispatch, struct worker *worker,
@@ -496,6 +501,7 @@ static void on_pulled(struct dispatch *dispatch, struct worker *worker,
     timing->kv_bytes_before_complete = pulled->bytes_before_complete;
     request_observers_pulled(&dispatch->config.views, request, pulled, dispatch->now_us);
     request->confirmed = true;
+    request_track(dispatch, request);
     dispatch->place_needed = true;
 }
 
@@ -518,6 +524,7 @@ static void on_prefilled(struct dispatch *dispatch, struct worker *worker,
 static void on_load(struct dispatch *dispatch, struct worker *worker,
                     const Baton__Worker__V1__Load *load)
 {
+    bool drained = worker->load.draining;
     worker->load = (struct worker_load){.queued_requests = load->queued_requests,
                                         .queued_tokens = load->queued_tokens,
                                         .running = load->running,
@@ -526,7 +533,13 @@ static void on_load(struct dispatch *dispatch, struct worker *worker,
                                         .blocks_pinned = load->blocks_pinned,
                                         .blocks_landing = load->blocks_landing,
                                         .draining = load->draining};
-    dispatch->place_needed = dispatch->board_changed = true;
+    dispatch->place_needed = true;
+    dispatch->board_changed |= load->draining != drained;
+    if (load->draining != drained)
+        worker_changed(&dispatch->workers, worker, dispatch->now_us);
+    else
+        placement_worker_load(&dispatch->placement, worker->key, load->queued_tokens);
+    dispatch_show_soon(dispatch);
 }
 
 static void on_cache(struct dispatch *dispatch, struct worker *worker,
@@ -586,10 +599,12 @@ void worker_said(struct dispatch *dispatch, struct link_message *message)
 static void session_lost(struct dispatch *dispatch, uint64_t key)
 {
     counter_add(dispatch->config.metrics->sessions_lost, 1);
-    struct request *next;
-    for (struct request *request = TAILQ_FIRST(&dispatch->all); request; request = next) {
-        next = TAILQ_NEXT(request, all_link);
+    struct placement_request *next;
+    for (struct placement_request *placing = placement_first_of(&dispatch->placement, key); placing;
+         placing = next) {
+        next = placement_next_of(placing, key);
         struct life_actions actions;
+        struct request *request = request_of(placing);
         uint32_t attempt = request->life.attempt;
         request_life_on_session_lost(&request->life, key, &actions);
         if (actions.count)
@@ -598,25 +613,15 @@ static void session_lost(struct dispatch *dispatch, uint64_t key)
     }
 }
 
-static bool has_requests(const struct dispatch *dispatch, uint64_t key)
-{
-    const struct request *request;
-    TAILQ_FOREACH(request, &dispatch->all, all_link)
-    {
-        const struct request_life *life = &request->life;
-        bool placed = life->state == REQUEST_PREFILL || life->state == REQUEST_DECODE;
-        if ((life->prefill == key && !request->confirmed) || (placed && life->decode == key))
-            return true;
-    }
-    return false;
-}
-
 void worker_link_ended(struct dispatch *dispatch, struct worker_link *link)
 {
     uint64_t key = link->worker;
-    bool was_up = workers_link_closed(&dispatch->workers, link, has_requests(dispatch, key),
+    const struct candidate *books = candidates_get(&dispatch->placement.candidates, key);
+    bool was_up = workers_link_closed(&dispatch->workers, link, books && books->is.requests,
                                       dispatch->now_us);
     dispatch->place_needed = dispatch->board_changed = true;
     if (was_up)
         session_lost(dispatch, key);
+    if (!workers_get(&dispatch->workers, key))
+        placement_worker_remove(&dispatch->placement, key);
 }

@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/map.h"
 #include "common/base/str.h"
 #include "common/net/membership/worker_message.h"
 
@@ -14,7 +15,7 @@
 #define MAX_BACKOFF_US    2000000u
 #define COMPLAIN_EVERY_US 30000000u
 
-_Static_assert(LOG_LIFECYCLE_LINES >= 2 * ROUTER_MAX_WORKERS, "each worker that joins has a line");
+_Static_assert(LOG_LIFECYCLE_LINES >= 2 * CLUSTER_MAX_PEERS, "each worker that joins has a line");
 
 struct worker *workers_get(const struct workers *workers, uint64_t key)
 {
@@ -33,20 +34,46 @@ bool worker_is_ready(const struct worker *worker)
     return worker->state == WORKER_UP && !worker->load.draining;
 }
 
-void workers_note_away(struct workers *workers, uint64_t now_us)
+/* Tells placement all that it may know of the worker. */
+static void tell_placement(const struct workers *workers, const struct worker *worker)
 {
-    for (size_t i = 0; i < workers->count; i++) {
-        struct worker *worker = workers->items[i];
-        if (worker_is_ready(worker))
-            worker->away_since_us = 0;
-        else if (!worker->away_since_us)
-            worker->away_since_us = now_us;
-    }
+    const struct worker_info *info = &worker->info;
+    uint64_t pool_tokens = (uint64_t)info->block_count * info->block_tokens;
+    uint64_t limit_tokens = workers->unconfirmed_tokens;
+    bool ready = worker_is_ready(worker);
+    const struct route_worker facts = {
+        .key = worker->key,
+        .role = info->role,
+        .ready = ready,
+        .draining = worker->state == WORKER_UP && !ready,
+        .leaving = worker->state == WORKER_LEAVING,
+        .away_since_us = worker->away_since_us,
+        .model_hash = info->model_hash,
+        .layout_hash = info->layout_hash,
+        .numerics_id = info->numerics_id,
+        .capacity_tokens = worker_capacity_tokens(info),
+        .unconfirmed_limit_tokens = limit_tokens ? limit_tokens : pool_tokens / 2,
+        .max_requests = info->max_sequences,
+    };
+    if (placement_worker_set(workers->placement, worker->model, &facts) != STATUS_OK)
+        log_error_limited("workers", "worker=%s msg=\"no memory: it gets no requests\"",
+                          info->name);
+    placement_worker_load(workers->placement, worker->key, worker->load.queued_tokens);
+}
+
+void worker_changed(struct workers *workers, struct worker *worker, uint64_t now_us)
+{
+    if (worker_is_ready(worker))
+        worker->away_since_us = 0;
+    else if (!worker->away_since_us)
+        worker->away_since_us = now_us;
+    if (workers->placement)
+        tell_placement(workers, worker);
 }
 
 static struct worker_gone *gone_find(struct workers *workers, const char *name)
 {
-    for (size_t i = 0; i < ROUTER_MAX_WORKERS; i++)
+    for (size_t i = 0; i < workers->gone_count; i++)
         if (!strcmp(workers->gone[i].name, name))
             return &workers->gone[i];
     return NULL;
@@ -59,7 +86,8 @@ static void gone_note(struct workers *workers, const struct worker *worker)
     struct worker_gone *gone = gone_find(workers, worker->info.name);
     if (!gone) {
         gone = &workers->gone[workers->next_gone];
-        workers->next_gone = (workers->next_gone + 1) % ROUTER_MAX_WORKERS;
+        workers->next_gone = (workers->next_gone + 1) % WORKERS_MAX_GONE;
+        workers->gone_count += workers->gone_count < WORKERS_MAX_GONE;
     }
     str_copy(gone->name, sizeof gone->name, worker->info.name);
     gone->away_since_us = worker->away_since_us;
@@ -78,13 +106,16 @@ static void workers_remove(struct workers *workers, struct worker *worker)
     ASSERT(false);
 }
 
-static void worker_wait(struct worker *worker, uint64_t now_us)
+static void worker_wait(struct workers *workers, struct worker *worker, uint64_t now_us)
 {
     worker->state = WORKER_WAITING;
     worker->redial_us = now_us + worker->backoff_us;
+    if (!workers->next_us || worker->redial_us < workers->next_us)
+        workers->next_us = worker->redial_us;
     worker->backoff_us *= 2;
     if (worker->backoff_us > MAX_BACKOFF_US)
         worker->backoff_us = MAX_BACKOFF_US;
+    worker_changed(workers, worker, now_us);
 }
 
 static void worker_dial(struct workers *workers, struct worker *worker, uint64_t now_us)
@@ -101,12 +132,13 @@ static void worker_dial(struct workers *workers, struct worker *worker, uint64_t
     struct error err;
     if (worker_link_open(&config, &worker->link, &err) == STATUS_OK) {
         worker->state = WORKER_DIALLING;
+        worker_changed(workers, worker, now_us);
         return;
     }
     char quoted[300];
     log_warn_limited("workers", "worker=%s address=%s why=%s msg=\"can't dial\"", worker->info.name,
                      worker->info.address, log_quote(err.text, quoted, sizeof quoted));
-    worker_wait(worker, now_us);
+    worker_wait(workers, worker, now_us);
 }
 
 static void worker_leave(struct workers *workers, struct worker *worker)
@@ -118,30 +150,37 @@ static void worker_leave(struct workers *workers, struct worker *worker)
     gone_note(workers, worker);
     if (worker->link) {
         worker->state = WORKER_LEAVING;
+        worker_changed(workers, worker, 0);
         worker_link_close(worker->link);
     } else {
+        if (workers->placement)
+            placement_worker_remove(workers->placement, worker->key);
         workers_remove(workers, worker);
     }
 }
 
-static const struct member *find_member(const struct membership_snapshot *snapshot,
-                                        const struct worker_info *info)
+/* Sets known[i] for each member that is a worker here already, and marks that worker as seen in
+ * this sync. One life of each name isn't leaving. False: no memory. */
+static bool find_members(struct workers *workers, const struct membership_snapshot *snapshot,
+                         bool *known)
 {
-    for (size_t i = 0; i < snapshot->count; i++)
-        if (snapshot->members[i].info.incarnation == info->incarnation &&
-            !strcmp(snapshot->members[i].info.name, info->name))
-            return &snapshot->members[i];
-    return NULL;
-}
-
-static struct worker *find_worker(const struct workers *workers, const struct worker_info *info)
-{
-    for (size_t i = 0; i < workers->count; i++)
-        if (workers->items[i]->info.incarnation == info->incarnation &&
-            workers->items[i]->state != WORKER_LEAVING &&
-            !strcmp(workers->items[i]->info.name, info->name))
-            return workers->items[i];
-    return NULL;
+    struct map *by_name;
+    if (map_create(WORKERS_MAX_SLOTS, &by_name) != STATUS_OK)
+        return false;
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < workers->count && status == STATUS_OK; i++)
+        if (workers->items[i]->state != WORKER_LEAVING)
+            status = map_put_str(by_name, workers->items[i]->info.name, workers->items[i]);
+    workers->syncs++;
+    for (size_t i = 0; i < snapshot->count && status == STATUS_OK; i++) {
+        const struct worker_info *info = &snapshot->members[i].info;
+        struct worker *worker = map_get_str(by_name, info->name);
+        known[i] = worker && worker->info.incarnation == info->incarnation;
+        if (known[i])
+            worker->seen = workers->syncs;
+    }
+    map_destroy(by_name);
+    return status == STATUS_OK;
 }
 
 /* Writes why two workers can't hand KV over; "": they can. */
@@ -186,8 +225,9 @@ static void warn_of_other_weights(const struct workers *workers, const struct wo
     }
 }
 
-/* Warns where the worker's KV fits no worker of the other role. It may look healthy, and never gets
- * a request. */
+/* Warns where the worker's KV fits no worker of the other role, which then counts as absent. A
+ * prefill worker may look healthy, and never gets a request; a decode worker computes prompts
+ * itself. */
 static void warn_of_misfit(const struct workers *workers, const struct worker *joined)
 {
     const struct worker_info *info = &joined->info;
@@ -257,31 +297,40 @@ void workers_sync(struct workers *workers, uint64_t now_us)
     if (workers->stopping)
         return;
     const struct membership_snapshot *snapshot = membership_snapshot(workers->membership);
+    bool *known = calloc(snapshot->count + 1, sizeof *known);
+    if (!known || !find_members(workers, snapshot, known)) {
+        log_error_limited("workers", "msg=\"no memory: waits for the next change of membership\"");
+        free(known);
+        membership_snapshot_unref(snapshot);
+        return;
+    }
     for (size_t i = workers->count; i-- > 0;) /* backwards: a removal moves the last one here */
-        if (!find_member(snapshot, &workers->items[i]->info))
+        if (workers->items[i]->seen != workers->syncs)
             worker_leave(workers, workers->items[i]);
     for (size_t i = 0; i < snapshot->count; i++)
-        if (!find_worker(workers, &snapshot->members[i].info))
+        if (!known[i])
             workers_add(workers, &snapshot->members[i].info, now_us);
+    free(known);
     membership_snapshot_unref(snapshot);
 }
 
 void workers_tick(struct workers *workers, uint64_t now_us)
 {
+    if (workers->next_us > now_us)
+        return;
+    workers->next_us = UINT64_MAX;
     for (size_t i = 0; i < workers->count; i++) {
         struct worker *worker = workers->items[i];
         if (worker->state == WORKER_WAITING && worker->redial_us <= now_us)
             worker_dial(workers, worker, now_us);
+        if (worker->state == WORKER_WAITING && worker->redial_us < workers->next_us)
+            workers->next_us = worker->redial_us;
     }
 }
 
 uint64_t workers_next_us(const struct workers *workers)
 {
-    uint64_t next_us = UINT64_MAX;
-    for (size_t i = 0; i < workers->count; i++)
-        if (workers->items[i]->state == WORKER_WAITING && workers->items[i]->redial_us < next_us)
-            next_us = workers->items[i]->redial_us;
-    return next_us;
+    return workers->next_us ? workers->next_us : UINT64_MAX;
 }
 
 /* Checks that the worker at this address is the one that registered: name, incarnation, hashes. */
@@ -321,6 +370,7 @@ bool workers_hello(struct workers *workers, struct worker *worker,
         worker->load = (struct worker_load){.blocks_free = worker->info.block_count};
         worker->cache = (struct cache_event_count){0};
         worker->link->up = true;
+        worker_changed(workers, worker, now_us);
         membership_hold(workers->membership, worker->info.name, worker->info.incarnation, true,
                         now_us);
         log_info_lifecycle("workers", "worker=%s role=%s address=%s msg=\"session is up\"",
@@ -380,7 +430,7 @@ bool workers_link_closed(struct workers *workers, struct worker_link *link, bool
     if (worker->state == WORKER_LEAVING || workers->stopping)
         workers_remove(workers, worker);
     else
-        worker_wait(worker, now_us);
+        worker_wait(workers, worker, now_us);
     /* Another process listens there. If the worker lives on, it registers by itself. */
     if (is_elsewhere)
         membership_leave(workers->membership, info.name, info.incarnation);
@@ -392,42 +442,6 @@ void workers_stop(struct workers *workers)
     workers->stopping = true;
     for (size_t i = workers->count; i-- > 0;)
         worker_leave(workers, workers->items[i]);
-}
-
-/* True: prompts can reach this decode worker. A prefill worker fits it, or its model has none. */
-static bool is_reached(const struct workers *workers, const struct worker *decode)
-{
-    bool alone = true;
-    for (size_t i = 0; i < workers->count; i++) {
-        const struct worker *prefill = workers->items[i];
-        if (prefill->info.role != ROLE_PREFILL || prefill->model != decode->model)
-            continue;
-        if (prefill->info.model_hash == decode->info.model_hash &&
-            prefill->info.layout_hash == decode->info.layout_hash &&
-            prefill->info.numerics_id == decode->info.numerics_id)
-            return true;
-        alone = false;
-    }
-    return alone;
-}
-
-/* Counts a worker that takes work. The largest request is the one that the best decode worker
- * holds: ready and reached by prompts (rank 2), ready (1), any (0). */
-static void count_worker(struct model_workers *taking, const struct workers *workers,
-                         const struct worker *worker)
-{
-    bool ready = worker_is_ready(worker), decode = worker->info.role == ROLE_DECODE;
-    taking->prefill += !decode && ready;
-    taking->decode += decode && ready;
-    if (!decode)
-        return;
-    uint64_t tokens = worker_capacity_tokens(&worker->info);
-    unsigned rank = ready ? 1 + is_reached(workers, worker) : 0;
-    if (rank < taking->request_rank ||
-        (rank == taking->request_rank && tokens <= taking->request_tokens))
-        return;
-    taking->request_rank = rank;
-    taking->request_tokens = tokens;
 }
 
 _Static_assert(STATUS_MAX_MISSING == MEMBERSHIP_MAX_MISSING, "a place for each");
@@ -447,16 +461,34 @@ static void show_missing(const struct workers *workers, struct router_status *st
     }
 }
 
-void workers_show(const struct workers *workers, struct status_board *board)
+uint64_t workers_show(const struct workers *workers, struct status_board *board, uint64_t now_us)
 {
+    struct model_workers models[SERVED_MODELS_MAX] = {0};
+    uint64_t due_us = UINT64_MAX;
+    for (size_t i = 0; i < workers->count; i++) {
+        const struct worker *worker = workers->items[i];
+        struct model_workers *taking = &models[worker->model];
+        uint64_t tokens = worker_capacity_tokens(&worker->info);
+        bool decode = worker->info.role == ROLE_DECODE;
+        taking->prefill += !decode && worker_is_ready(worker);
+        taking->decode += decode && worker_is_ready(worker);
+        if (decode && tokens > taking->request_tokens)
+            taking->request_tokens = tokens;
+    }
+    for (size_t i = 0; workers->placement && i < workers->models->count; i++) {
+        uint64_t at_us, room = placement_room(workers->placement, i);
+        models[i].serves = placement_serves(workers->placement, i, now_us, &at_us);
+        if (room)
+            models[i].request_tokens = room;
+        due_us = at_us < due_us ? at_us : due_us;
+    }
     pthread_mutex_lock(&board->mutex);
     struct router_status *status = &board->status;
     show_missing(workers, status);
-    status->worker_count = 0;
-    memset(status->models, 0, sizeof status->models);
-    for (size_t i = 0; i < workers->count && status->worker_count < ROUTER_MAX_WORKERS; i++) {
+    status->worker_count = router_status_room(status, workers->count);
+    for (size_t i = 0; i < status->worker_count; i++) {
         const struct worker *worker = workers->items[i];
-        struct worker_status *shown = &status->workers[status->worker_count++];
+        struct worker_status *shown = &status->workers[i];
         shown->info = worker->info;
         shown->model = worker->model;
         shown->state = worker->state;
@@ -465,7 +497,8 @@ void workers_show(const struct workers *workers, struct status_board *board)
         shown->prompt_tokens = worker->prompt_tokens;
         shown->tokens = worker->tokens;
         str_copy(shown->lane, sizeof shown->lane, worker->lane);
-        count_worker(&status->models[worker->model], workers, worker);
     }
+    memcpy(status->models, models, sizeof status->models);
     pthread_mutex_unlock(&board->mutex);
+    return due_us;
 }

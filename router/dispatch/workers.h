@@ -20,6 +20,7 @@
 #include "router/dispatch/inbox.h"
 #include "router/ops/status_board.h"
 #include "router/planner/cache_event_count.h"
+#include "router/planner/placement.h"
 #include "router/planner/worker_state.h"
 #include "router/served_models.h"
 
@@ -78,6 +79,7 @@ void worker_link_destroy(struct worker_link *link);
 /* --- workers.c --- */
 /* Members, and workers that are leaving. */
 #define WORKERS_MAX_SLOTS (2 * ROUTER_MAX_WORKERS)
+#define WORKERS_MAX_GONE  256 /* names that left while they were away, and are remembered */
 
 struct worker {
     uint64_t key; /* never 0, never used again; key % WORKERS_MAX_SLOTS is its slot */
@@ -91,13 +93,12 @@ struct worker {
     uint64_t redial_us, backoff_us;
     uint64_t complained_us; /* when a failed dial was last logged as a warning; 0: never */
     struct worker_load load;
-    struct cache_event_count cache;           /* since the stream is up */
-    uint64_t prompt_tokens;                   /* prompt tokens that it has computed */
-    uint64_t tokens;                          /* tokens from it that were the next of an answer */
-    uint64_t placed_at;                       /* count of placements when it last got one */
-    uint64_t lane_bytes_per_second;           /* 0: not known */
-    char lane[16];                            /* the lane of its last handoff */
-    uint64_t work_tokens, unconfirmed_tokens; /* scratch of a placement pass */
+    struct cache_event_count cache; /* since the stream is up */
+    uint64_t prompt_tokens;         /* prompt tokens that it has computed */
+    uint64_t tokens;                /* tokens from it that were the next of an answer */
+    uint64_t lane_bytes_per_second; /* 0: not known */
+    char lane[16];                  /* the lane of its last handoff */
+    uint64_t seen;                  /* the last sync that found it among the members */
 };
 
 /* A worker that left while it was not ready. */
@@ -114,15 +115,19 @@ struct workers {
     struct rpc_tls tls; /* for Sessions */
     uint64_t keepalive_us;
     uint64_t router_incarnation;
-    uint64_t generation; /* workers that ever were */
-    bool stopping;       /* dial no more */
+    struct placement *placement; /* hears of every change of a worker; NULL: none does */
+    uint64_t unconfirmed_tokens; /* on each decode worker, at most; 0: half of its pool */
+    uint64_t generation;         /* workers that ever were */
+    uint64_t syncs;
+    uint64_t next_us; /* no worker is dialled before; 0: must be looked up */
+    bool stopping;    /* dial no more */
     size_t count;
     struct worker *items[WORKERS_MAX_SLOTS]; /* [count] */
     struct worker *slots[WORKERS_MAX_SLOTS]; /* the same by slot; NULL: free */
     /* Lets a worker that restarts before it is ready keep its away time. When this is full, the
      * oldest entry is dropped. */
-    struct worker_gone gone[ROUTER_MAX_WORKERS];
-    size_t next_gone;
+    struct worker_gone gone[WORKERS_MAX_GONE];
+    size_t next_gone, gone_count;
 };
 
 struct worker *workers_get(const struct workers *workers, uint64_t key); /* NULL: not there */
@@ -131,8 +136,9 @@ struct worker *workers_get(const struct workers *workers, uint64_t key); /* NULL
 uint64_t worker_capacity_tokens(const struct worker_info *info);
 /* True: it takes work. */
 bool worker_is_ready(const struct worker *worker);
-/* Brings away_since_us of all workers up to date. */
-void workers_note_away(struct workers *workers, uint64_t now_us);
+/* The state or the load of a worker has changed: brings away_since_us up to date, and what
+ * placement knows. */
+void worker_changed(struct workers *workers, struct worker *worker, uint64_t now_us);
 
 /* Follows the membership: dials new workers, and closes those that are gone. */
 void workers_sync(struct workers *workers, uint64_t now_us);
@@ -149,8 +155,9 @@ bool workers_hello(struct workers *workers, struct worker *worker,
 bool workers_link_closed(struct workers *workers, struct worker_link *link, bool busy,
                          uint64_t now_us);
 
-/* Copies all workers to the status board. Waits only for a copy, never for work. */
-void workers_show(const struct workers *workers, struct status_board *board);
+/* Copies all workers to the status board. Waits only for a copy, never for work. Returns when it is
+ * due again if nothing changes, as a model will be served then; UINT64_MAX: never. */
+uint64_t workers_show(const struct workers *workers, struct status_board *board, uint64_t now_us);
 
 /* Closes all streams; done when count is 0. */
 void workers_stop(struct workers *workers);

@@ -204,6 +204,7 @@ static void on_status(void *context, struct http_exchange *exchange)
         reply.status = 200;
         reply.content_type = "application/json";
         add_status(&reply.body, admin, status, clock_now_us());
+        router_status_deinit(status);
     }
     free(status);
     (void)http_exchange_reply(exchange, &reply);

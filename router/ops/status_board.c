@@ -2,6 +2,7 @@
 
 #include "common/base/str.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const char *worker_status_state(const struct worker_status *worker)
@@ -9,6 +10,26 @@ const char *worker_status_state(const struct worker_status *worker)
     if (worker->load.draining)
         return "draining";
     return worker->state == WORKER_UP ? "up" : "down";
+}
+
+size_t router_status_room(struct router_status *status, size_t count)
+{
+    if (count <= status->worker_capacity)
+        return count;
+    size_t capacity = count + count / 2;
+    struct worker_status *workers = realloc(status->workers, capacity * sizeof *workers);
+    if (!workers)
+        return status->worker_capacity;
+    status->workers = workers;
+    status->worker_capacity = capacity;
+    return count;
+}
+
+void router_status_deinit(struct router_status *status)
+{
+    free(status->workers);
+    status->workers = NULL;
+    status->worker_count = status->worker_capacity = 0;
 }
 
 void status_board_init(struct status_board *board)
@@ -19,6 +40,7 @@ void status_board_init(struct status_board *board)
 
 void status_board_deinit(struct status_board *board)
 {
+    router_status_deinit(&board->status);
     pthread_mutex_destroy(&board->mutex);
 }
 
@@ -97,5 +119,11 @@ void status_board_read(struct status_board *board, struct router_status *status)
 {
     pthread_mutex_lock(&board->mutex);
     *status = board->status;
+    status->workers = NULL;
+    status->worker_capacity = 0;
+    status->worker_count = router_status_room(status, board->status.worker_count);
+    if (status->worker_count)
+        memcpy(status->workers, board->status.workers,
+               status->worker_count * sizeof *status->workers);
     pthread_mutex_unlock(&board->mutex);
 }

@@ -26,11 +26,10 @@ const char *worker_status_state(const struct worker_status *worker);
 /* The workers of one model that take work. */
 struct model_workers {
     uint32_t prefill, decode;
-    /* The most tokens of one request, prompt and answer, on the largest decode worker. Only the
-     * best class counts: decode workers that take work and match a prefill worker (rank 2), that
-     * take work (1), that are known (0). 0 tokens: no decode worker. */
+    bool serves; /* a request would be served now, or wait for room */
+    /* The most tokens of one request, prompt and answer: where it could be placed now, otherwise
+     * on any decode worker that is known. 0: there is none. */
     uint64_t request_tokens;
-    unsigned request_rank;
 };
 
 /* A refused registration. The worker asks again every few seconds. */
@@ -56,8 +55,8 @@ struct router_status {
     bool draining;
     size_t missing_count;
     struct missing_worker missing[STATUS_MAX_MISSING];
-    size_t worker_count;
-    struct worker_status workers[ROUTER_MAX_WORKERS];
+    size_t worker_count, worker_capacity;
+    struct worker_status *workers; /* [worker_count] */
     struct model_workers models[SERVED_MODELS_MAX];
     struct refused_worker refused[STATUS_MAX_REFUSED];
 };
@@ -66,6 +65,11 @@ struct status_board {
     pthread_mutex_t mutex;
     struct router_status status;
 };
+
+/* Makes room for so many workers. Returns how many fit: fewer where there is no memory. */
+size_t router_status_room(struct router_status *status, size_t count);
+/* Frees a copy. */
+void router_status_deinit(struct router_status *status);
 
 void status_board_init(struct status_board *board);
 void status_board_deinit(struct status_board *board);
@@ -83,6 +87,7 @@ void status_board_registered(struct status_board *board, const struct worker_inf
                              enum reason reason, const char *sentence, uint64_t now_us);
 void status_board_drain(struct status_board *board); /* sets `draining` for good */
 bool status_board_draining(struct status_board *board);
+/* Copies it. router_status_deinit frees the copy. */
 void status_board_read(struct status_board *board, struct router_status *status);
 
 #endif

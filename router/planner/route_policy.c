@@ -1,310 +1,574 @@
 #include "router/planner/route_policy.h"
 
-/* The best choice so far. The order: fewest avoided workers, least work, longest unused. */
-struct best {
-    bool found;
+/* The order of choices: fewest avoided workers, least work, longest unused. The score of a pair is
+ * the sum of its workers' scores, so that the best of each role make the best pair. */
+struct score {
     unsigned avoided;
     uint64_t work_tokens, placed_at;
-    uint64_t prefill, decode;
 };
 
-static bool better(const struct best *a, const struct best *b)
+static bool better(struct score a, struct score b)
 {
-    if (!b->found || a->avoided != b->avoided)
-        return !b->found || a->avoided < b->avoided;
-    if (a->work_tokens != b->work_tokens)
-        return a->work_tokens < b->work_tokens;
-    return a->placed_at < b->placed_at;
+    if (a.avoided != b.avoided)
+        return a.avoided < b.avoided;
+    if (a.work_tokens != b.work_tokens)
+        return a.work_tokens < b.work_tokens;
+    return a.placed_at < b.placed_at;
 }
 
-static void best_offer(struct best *best, const struct route_worker *prefill,
-                       const struct route_worker *decode, const struct route_request *request)
+/* The best workers of one role, the best first. */
+struct shortlist {
+    size_t count, most; /* most: at most ROUTE_EXACT */
+    const struct candidate *items[ROUTE_EXACT];
+    struct score scores[ROUTE_EXACT];
+};
+
+static void shortlist_offer(struct shortlist *list, const struct candidate *item,
+                            struct score score)
 {
-    bool alone = prefill && request->ends_at_prefill;
-    struct best offer = {
-        .found = true,
-        .avoided = (prefill && prefill->key == request->avoid_prefill) +
-                   (decode->key == request->avoid_decode),
-        .work_tokens = (alone ? 0 : decode->work_tokens) + (prefill ? prefill->work_tokens : 0),
-        .placed_at = (alone ? 0 : decode->placed_at) + (prefill ? prefill->placed_at : 0),
-        .prefill = prefill ? prefill->key : 0,
-        .decode = decode->key,
-    };
-    if (better(&offer, best))
-        *best = offer;
+    size_t at = list->count;
+    if (at == list->most && !better(score, list->scores[at - 1]))
+        return;
+    for (size_t i = 0; i < list->count; i++)
+        if (list->items[i] == item) /* a sample may meet it twice */
+            return;
+    at -= at == list->most;
+    for (; at > 0 && better(score, list->scores[at - 1]); at--) {
+        list->items[at] = list->items[at - 1];
+        list->scores[at] = list->scores[at - 1];
+    }
+    list->items[at] = item;
+    list->scores[at] = score;
+    list->count += list->count < list->most;
 }
 
-void route_misfits_note(struct route_misfits *misfits, struct route_misfit pair)
-{
-    misfits->items[misfits->next] = pair;
-    misfits->next = (misfits->next + 1) % ROUTE_MAX_MISFITS;
-    if (misfits->count < ROUTE_MAX_MISFITS)
-        misfits->count++;
-}
-
-void route_misfits_forget(struct route_misfits *misfits)
-{
-    misfits->count = misfits->next = 0;
-}
-
-static bool misfits(const struct route_request *request, uint64_t prefill, uint64_t decode)
-{
-    for (size_t i = 0; i < request->misfit_count; i++)
-        if (request->misfits[i].prefill == prefill && request->misfits[i].decode == decode)
-            return true;
-    return false;
-}
-
-static bool pairs(const struct route_worker *prefill, const struct route_worker *decode)
-{
-    return prefill->model_hash == decode->model_hash &&
-           prefill->layout_hash == decode->layout_hash &&
-           prefill->numerics_id == decode->numerics_id;
-}
-
-/* The answer may come from this decode worker, and so from a prefill worker that pairs with it. */
-static bool of_kind(const struct route_request *request, const struct route_worker *decode)
-{
-    const struct route_kind *kind = request->kind;
-    return !kind ||
-           (kind->model_hash == decode->model_hash && kind->numerics_id == decode->numerics_id);
-}
-
-static bool holds_enough(const struct route_worker *worker)
-{
-    return worker->max_requests && worker->requests >= worker->max_requests;
-}
-
-static bool full(const struct route_worker *prefill, const struct route_worker *decode,
-                 const struct route_request *request)
-{
-    if (prefill && holds_enough(prefill))
-        return true;
-    if (prefill && request->ends_at_prefill)
-        return false;
-    if (holds_enough(decode))
-        return true;
-    /* A worker without others takes any request. Otherwise a prompt above the limit would wait for
-     * ever. */
-    return decode->unconfirmed_tokens &&
-           decode->unconfirmed_tokens + request->prompt_tokens > decode->unconfirmed_limit_tokens;
-}
-
-/* Facts about the candidates, for the outcome if none takes the request. */
-struct seen {
+struct search {
+    const struct candidate_pool *pool;
+    const struct route_request *request;
+    const struct route_handle *handle; /* NULL: the prompt is to be computed */
+    struct rng *rng;                   /* NULL: looks at all */
+    bool with_blocked;
+    /* The best choice so far. */
+    bool found;
+    struct score score;
+    uint64_t prefill, decode;
+    /* Facts about all candidates, for the outcome if none takes the request. */
     bool candidate;       /* there is one: its workers match */
     bool fits;            /* one is large enough too */
     bool ready;           /* one is ready too, but full */
     uint64_t most_tokens; /* for one request, on the candidates' decode workers */
+    uint64_t away_since_us;
 };
 
-static struct route_choice choice_of(const struct best *best, const struct seen *seen)
+static bool is_ready(const struct search *s, const struct candidate *worker)
 {
-    if (best->found)
-        return (struct route_choice){
-            .outcome = ROUTE_PLACED, .prefill = best->prefill, .decode = best->decode};
-    enum route_outcome outcome = ROUTE_NO_WORKER;
-    if (seen->ready)
-        outcome = ROUTE_FULL;
-    else if (seen->candidate && !seen->fits)
-        outcome = ROUTE_TOO_LONG;
-    return (struct route_choice){.outcome = outcome, .most_tokens = seen->most_tokens};
+    return worker->is.ready &&
+           (s->with_blocked || worker->is.blocked_until_us <= s->request->now_us);
 }
 
-/* Looks at one candidate. `prefill` NULL: the decode worker computes the prompt. */
-static void consider(struct best *best, struct seen *seen, const struct route_worker *prefill,
-                     const struct route_worker *decode, const struct route_request *request)
+static bool holds_enough(const struct candidate *worker)
 {
-    seen->candidate = true;
-    if (decode->capacity_tokens > seen->most_tokens)
-        seen->most_tokens = decode->capacity_tokens;
-    if (request->total_tokens > decode->capacity_tokens ||
-        (prefill && request->prompt_tokens > prefill->capacity_tokens))
-        return;
-    seen->fits = true;
-    if (!decode->ready || (prefill && !prefill->ready))
-        return;
-    seen->ready = true;
-    if (!full(prefill, decode, request))
-        best_offer(best, prefill, decode, request);
+    return worker->is.max_requests && worker->is.requests >= worker->is.max_requests;
 }
 
-static bool any_prefill(const struct route_worker *workers, size_t count)
+/* The answer may come from workers of this kind. */
+static bool of_kind(const struct route_request *request, const struct candidate_kind *kind)
 {
-    for (size_t i = 0; i < count; i++)
-        if (workers[i].role == ROLE_PREFILL)
-            return true;
-    return false;
+    const struct route_kind *begun = request->kind;
+    return !begun ||
+           (begun->model_hash == kind->model_hash && begun->numerics_id == kind->numerics_id);
+}
+
+static bool holds(const struct candidate_kind *kind, const struct route_handle *handle)
+{
+    return kind->model_hash == handle->model_hash && kind->layout_hash == handle->layout_hash &&
+           kind->numerics_id == handle->numerics_id;
+}
+
+static void offer(struct search *s, struct score score, uint64_t prefill, uint64_t decode)
+{
+    if (s->found && !better(score, s->score))
+        return;
+    s->found = true;
+    s->score = score;
+    s->prefill = prefill;
+    s->decode = decode;
+}
+
+/* --------------------------------------------------------------------------- the best of a kind */
+
+static uint64_t work_of(const struct candidate *worker)
+{
+    uint64_t work = worker->is.work_tokens, reported = worker->is.reported_tokens;
+    return work > reported ? work : reported;
+}
+
+static void consider_prefill(const struct search *s, struct shortlist *list,
+                             const struct candidate *prefill)
+{
+    if (is_ready(s, prefill) && s->request->prompt_tokens <= prefill->is.capacity_tokens &&
+        !holds_enough(prefill))
+        shortlist_offer(list, prefill,
+                        (struct score){prefill->is.key == s->request->avoid_prefill,
+                                       work_of(prefill), prefill->is.placed_at});
+}
+
+/* True: no prefill worker is needed for this decode worker, or none fits it. */
+static bool is_alone(const struct search *s, const struct candidate *decode)
+{
+    return s->request->local || candidate_is_alone(decode);
+}
+
+/* `idle`: the decode worker of this pair gets no command. */
+static void consider_decode(const struct search *s, struct shortlist *list,
+                            const struct candidate *decode, bool idle)
+{
+    const struct route_worker *is = &decode->is;
+    if (!is_ready(s, decode) || s->request->total_tokens > is->capacity_tokens)
+        return;
+    /* A worker without others takes any request. Otherwise a prompt above the limit would wait for
+     * ever. */
+    uint64_t unconfirmed_tokens = is->unconfirmed_tokens + s->request->prompt_tokens;
+    bool crowded =
+        !s->handle && is->unconfirmed_tokens && unconfirmed_tokens > is->unconfirmed_limit_tokens;
+    if (!idle && (crowded || holds_enough(decode)))
+        return;
+    /* A pair comes before a decode worker that fits none, so that the odd one of a cluster gets
+     * requests only where the others are full or have just failed. */
+    bool odd = !s->handle && is_alone(s, decode);
+    struct score score = {.avoided = odd + (is->key == s->request->avoid_decode)};
+    if (!idle) {
+        score.work_tokens = work_of(decode);
+        score.placed_at = is->placed_at;
+    }
+    shortlist_offer(list, decode, score);
+}
+
+/* The workers of a list that are looked at: all, or a sample. */
+struct looks {
+    const struct candidate_list *list;
+    size_t count, at;
+    struct rng *rng; /* NULL: all */
+};
+
+static struct looks looks_at(const struct search *s, const struct candidate_list *list)
+{
+    if (!s->rng || list->count <= ROUTE_EXACT)
+        return (struct looks){.list = list, .count = list->count};
+    size_t root = 1;
+    while (root * root < list->count)
+        root++;
+    return (struct looks){.list = list, .count = 4 * root, .rng = s->rng};
+}
+
+static const struct candidate *next_look(struct looks *looks)
+{
+    if (looks->at == looks->count)
+        return NULL;
+    size_t at = looks->at++;
+    return looks->list->items[looks->rng ? rng_below(looks->rng, looks->list->count) : at];
+}
+
+/* Offers each prefill worker with the best decode worker that fits it. */
+static void pair_up(struct search *s, const struct shortlist *prefills,
+                    const struct shortlist *decodes)
+{
+    for (size_t p = 0; p < prefills->count; p++) {
+        const struct candidate *prefill = prefills->items[p];
+        size_t d = 0;
+        while (d < decodes->count && candidate_misfits(decodes->items[d], prefill->is.key))
+            d++;
+        if (d == decodes->count)
+            continue;
+        struct score a = prefills->scores[p], b = decodes->scores[d];
+        offer(s,
+              (struct score){a.avoided + b.avoided, a.work_tokens + b.work_tokens,
+                             a.placed_at + b.placed_at},
+              prefill->is.key, decodes->items[d]->is.key);
+    }
+}
+
+/* Pairs each decode worker on its own, as the shortlists may hold none that fit each other. One
+ * without misfits takes the best prefill worker; the others look at all. */
+static void pair_misfits(struct search *s, const struct candidate_kind *kind,
+                         const struct shortlist *best)
+{
+    struct shortlist prefill = {.most = 1}, decode = {.most = 1};
+    for (size_t d = 0; d < kind->of[ROLE_DECODE].count; d++) {
+        const struct candidate *worker = kind->of[ROLE_DECODE].items[d];
+        decode.count = 0;
+        if (!candidate_is_alone(worker))
+            consider_decode(s, &decode, worker, s->request->ends_at_prefill);
+        if (!worker->misfit_count)
+            pair_up(s, best, &decode);
+        for (size_t p = 0; worker->misfit_count && decode.count && p < kind->of[ROLE_PREFILL].count;
+             p++) {
+            prefill.count = 0;
+            consider_prefill(s, &prefill, kind->of[ROLE_PREFILL].items[p]);
+            pair_up(s, &prefill, &decode);
+        }
+    }
+}
+
+/* Looks for the best place on workers of one kind. */
+static void search_kind(struct search *s, const struct candidate_kind *kind)
+{
+    const struct candidate_list *prefills = &kind->of[ROLE_PREFILL],
+                                *decodes = &kind->of[ROLE_DECODE];
+    struct shortlist alone = {.most = 1}, prefill = {.most = ROUTE_BEST},
+                     decode = {.most = ROUTE_BEST};
+    bool none = s->request->local || !prefills->count, idle = s->request->ends_at_prefill;
+    const struct candidate *worker;
+    for (struct looks looks = looks_at(s, decodes); (worker = next_look(&looks));) {
+        if (s->handle) {
+            if (!candidate_misfits(worker, s->handle->prefill))
+                consider_decode(s, &alone, worker, false);
+        } else if (is_alone(s, worker)) {
+            consider_decode(s, &alone, worker, false);
+        } else {
+            consider_decode(s, &decode, worker, idle);
+        }
+    }
+    if (alone.count)
+        offer(s, alone.scores[0], 0, alone.items[0]->is.key);
+    if (none || s->handle)
+        return;
+    for (struct looks looks = looks_at(s, prefills); (worker = next_look(&looks));)
+        consider_prefill(s, &prefill, worker);
+    pair_up(s, &prefill, &decode);
+    if (kind->misfit_count && !s->rng)
+        pair_misfits(s, kind, &prefill);
+}
+
+/* --------------------------------------------------------------------- why none takes a request */
+
+/* How prompts reach a decode worker: the prefill workers that fit it. */
+struct reach {
+    bool exists;       /* one fits */
+    bool holds_prompt; /* and one of these is large enough */
+    bool ready;        /* and one of these is ready */
+    /* The time since which all that are large enough have been away. UINT64_MAX: one is up, or none
+     * exists. */
+    uint64_t since_us;
+};
+
+/* `decode` NULL: of one without misfits. */
+static struct reach reach_of(const struct search *s, const struct candidate_kind *kind,
+                             const struct candidate *decode)
+{
+    struct reach reach = {.since_us = 0};
+    const struct candidate_list *prefills = &kind->of[ROLE_PREFILL];
+    for (size_t i = 0; i < prefills->count; i++) {
+        const struct candidate *prefill = prefills->items[i];
+        if (decode && candidate_misfits(decode, prefill->is.key))
+            continue;
+        reach.exists = true;
+        if (s->request->prompt_tokens > prefill->is.capacity_tokens)
+            continue;
+        reach.holds_prompt = true;
+        reach.ready |= is_ready(s, prefill);
+        if (prefill->is.ready)
+            reach.since_us = UINT64_MAX;
+        else if (prefill->is.away_since_us > reach.since_us)
+            reach.since_us = prefill->is.away_since_us;
+    }
+    if (!reach.holds_prompt)
+        reach.since_us = UINT64_MAX;
+    return reach;
+}
+
+static void see(struct search *s, const struct candidate *decode, bool holds_prompt, bool ready)
+{
+    s->candidate = true;
+    if (decode->is.capacity_tokens > s->most_tokens)
+        s->most_tokens = decode->is.capacity_tokens;
+    if (!holds_prompt || s->request->total_tokens > decode->is.capacity_tokens)
+        return;
+    s->fits = true;
+    s->ready |= ready && is_ready(s, decode);
+}
+
+static void see_kind(struct search *s, const struct candidate_kind *kind)
+{
+    const struct candidate_list *decodes = &kind->of[ROLE_DECODE];
+    struct reach shared = reach_of(s, kind, NULL);
+    for (size_t i = 0; i < decodes->count; i++) {
+        const struct candidate *decode = decodes->items[i];
+        struct reach reach = decode->misfit_count ? reach_of(s, kind, decode) : shared;
+        bool alone = is_alone(s, decode);
+        see(s, decode, alone || reach.holds_prompt, alone || reach.ready);
+        if (!alone && decode->is.ready && reach.since_us < s->away_since_us)
+            s->away_since_us = reach.since_us;
+    }
+}
+
+/* Offers the decode workers of a kind that have lacked their prefill workers for long enough. */
+static void search_away(struct search *s, const struct candidate_kind *kind)
+{
+    const struct candidate_list *decodes = &kind->of[ROLE_DECODE];
+    struct reach shared = reach_of(s, kind, NULL);
+    struct shortlist alone = {.most = 1};
+    for (size_t i = 0; i < decodes->count; i++) {
+        const struct candidate *decode = decodes->items[i];
+        struct reach reach = decode->misfit_count ? reach_of(s, kind, decode) : shared;
+        if (is_alone(s, decode) || reach.since_us > s->request->local_away_us)
+            continue;
+        see(s, decode, true, true);
+        consider_decode(s, &alone, decode, false);
+    }
+    if (alone.count)
+        offer(s, alone.scores[0], 0, alone.items[0]->is.key);
 }
 
 /* The obstacle of a ready decode worker that isn't full. */
-static enum route_lack lack_of(const struct route_worker *workers, size_t count,
-                               const struct route_worker *decode, bool local,
-                               const struct route_request *request)
+static enum route_lack lack_of(const struct search *s, const struct candidate *decode,
+                               struct reach shared)
 {
-    if (!of_kind(request, decode))
+    if (!of_kind(s->request, decode->kind))
         return ROUTE_LACKS_KIND;
-    if (request->total_tokens > decode->capacity_tokens)
+    if (s->request->total_tokens > decode->is.capacity_tokens)
         return ROUTE_LACKS_SPACE;
-    enum route_lack lack = local ? ROUTE_LACKS_NOTHING : ROUTE_LACKS_FIT;
-    for (size_t p = 0; !local && p < count; p++) {
-        const struct route_worker *prefill = &workers[p];
-        if (prefill->role != ROLE_PREFILL || !pairs(prefill, decode) ||
-            misfits(request, prefill->key, decode->key))
-            continue;
-        if (request->prompt_tokens <= prefill->capacity_tokens)
-            return ROUTE_LACKS_PREFILL; /* not ready, or the two would be a pair */
-        lack = ROUTE_LACKS_SPACE;
-    }
-    return lack;
+    if (is_alone(s, decode))
+        return ROUTE_LACKS_NOTHING;
+    struct reach reach = decode->misfit_count ? reach_of(s, decode->kind, decode) : shared;
+    return reach.holds_prompt ? ROUTE_LACKS_PREFILL : ROUTE_LACKS_SPACE;
 }
 
-static enum route_lack least_lack(const struct route_worker *workers, size_t count, bool local,
-                                  const struct route_request *request)
+static enum route_lack least_lack(const struct search *s)
 {
     enum route_lack least = ROUTE_LACKS_DECODE;
-    for (size_t d = 0; d < count; d++) {
-        if (workers[d].role != ROLE_DECODE || !workers[d].ready)
-            continue;
-        enum route_lack lack = lack_of(workers, count, &workers[d], local, request);
-        least = lack > least ? lack : least;
+    for (size_t k = 0; k < s->pool->kind_count; k++) {
+        const struct candidate_list *decodes = &s->pool->kinds[k]->of[ROLE_DECODE];
+        struct reach shared = reach_of(s, s->pool->kinds[k], NULL);
+        for (size_t i = 0; i < decodes->count && least < ROUTE_LACKS_PREFILL; i++) {
+            if (!decodes->items[i]->is.ready)
+                continue;
+            enum route_lack lack = lack_of(s, decodes->items[i], shared);
+            least = lack > least ? lack : least;
+        }
     }
     return least;
 }
 
-/* The prefill worker could compute the prompt for this decode worker, once it is ready. */
-static bool prefills_for(const struct route_worker *prefill, const struct route_worker *decode,
-                         const struct route_request *request)
+/* ------------------------------------------------------------------------------------- requests */
+
+static void each_kind(struct search *s,
+                      void (*look)(struct search *, const struct candidate_kind *))
 {
-    return prefill->role == ROLE_PREFILL && pairs(prefill, decode) &&
-           !misfits(request, prefill->key, decode->key) &&
-           request->prompt_tokens <= prefill->capacity_tokens;
+    for (size_t i = 0; i < s->pool->kind_count; i++)
+        if (of_kind(s->request, s->pool->kinds[i]))
+            look(s, s->pool->kinds[i]);
 }
 
-/* The time since which all matching prefill workers have been away. UINT64_MAX: one is ready, or
- * none exists; such a decode worker may serve other weights under the same name. */
-static uint64_t away_since_us(const struct route_worker *workers, size_t count,
-                              const struct route_worker *decode,
-                              const struct route_request *request)
+static struct route_choice choice_of(const struct search *s)
 {
-    uint64_t since_us = 0;
-    bool exists = false;
-    for (size_t p = 0; p < count; p++) {
-        const struct route_worker *prefill = &workers[p];
-        if (!prefills_for(prefill, decode, request))
-            continue;
-        if (prefill->ready)
-            return UINT64_MAX;
-        exists = true;
-        if (prefill->away_since_us > since_us)
-            since_us = prefill->away_since_us;
-    }
-    return exists ? since_us : UINT64_MAX;
+    if (s->found)
+        return (struct route_choice){.outcome = ROUTE_PLACED,
+                                     .prefill = s->prefill,
+                                     .decode = s->decode,
+                                     .away_since_us = UINT64_MAX};
+    enum route_outcome outcome = ROUTE_NO_WORKER;
+    if (s->ready)
+        outcome = ROUTE_FULL;
+    else if (s->candidate && !s->fits)
+        outcome = ROUTE_TOO_LONG;
+    return (struct route_choice){
+        .outcome = outcome, .away_since_us = s->away_since_us, .most_tokens = s->most_tokens};
 }
 
-struct route_choice route_request(const struct route_worker *workers, size_t count,
-                                  const struct route_request *request)
+/* True: some list is too long to be searched whole each time. */
+static bool is_large(const struct candidate_pool *pool)
 {
-    struct best best = {0};
-    struct seen seen = {0};
-    bool local = request->local || !any_prefill(workers, count);
-    for (size_t d = 0; d < count; d++) {
-        if (workers[d].role != ROLE_DECODE || !of_kind(request, &workers[d]))
-            continue;
-        if (local) {
-            consider(&best, &seen, NULL, &workers[d], request);
-            continue;
-        }
-        for (size_t p = 0; p < count; p++)
-            if (workers[p].role == ROLE_PREFILL && pairs(&workers[p], &workers[d]) &&
-                !misfits(request, workers[p].key, workers[d].key))
-                consider(&best, &seen, &workers[p], &workers[d], request);
-    }
-    bool alone = !local && !seen.ready;
-    uint64_t longest_us = UINT64_MAX;
-    for (size_t d = 0; alone && d < count; d++) {
-        if (workers[d].role != ROLE_DECODE || !of_kind(request, &workers[d]))
-            continue;
-        uint64_t since_us = away_since_us(workers, count, &workers[d], request);
-        if (workers[d].ready && since_us < longest_us)
-            longest_us = since_us;
-        if (request->local_away_us && since_us <= request->local_away_us)
-            consider(&best, &seen, NULL, &workers[d], request);
-    }
-    struct route_choice choice = choice_of(&best, &seen);
-    choice.away_since_us = longest_us;
+    for (size_t i = 0; i < pool->kind_count; i++)
+        if (pool->kinds[i]->of[ROLE_PREFILL].count > ROUTE_EXACT ||
+            pool->kinds[i]->of[ROLE_DECODE].count > ROUTE_EXACT)
+            return true;
+    return false;
+}
+
+/* Searches among all. */
+static struct route_choice request_exactly(struct search s)
+{
+    s.away_since_us = UINT64_MAX;
+    each_kind(&s, search_kind);
+    if (s.found)
+        return choice_of(&s);
+    each_kind(&s, see_kind);
+    if (!s.ready && s.request->local_away_us)
+        each_kind(&s, search_away);
+    struct route_choice choice = choice_of(&s);
     if (choice.outcome == ROUTE_NO_WORKER)
-        choice.lack = least_lack(workers, count, local, request);
+        choice.lack = least_lack(&s);
     return choice;
 }
 
-struct route_choice route_handle(const struct route_worker *workers, size_t count,
-                                 const struct route_request *request,
-                                 const struct route_handle *handle)
+struct route_choice route_request(const struct candidates *candidates, size_t model,
+                                  const struct route_request *request, struct rng *rng)
 {
-    struct best best = {0};
-    struct seen seen = {0};
-    struct route_worker holder = {.model_hash = handle->model_hash,
-                                  .layout_hash = handle->layout_hash,
-                                  .numerics_id = handle->numerics_id};
-    struct route_request urgent = *request;
-    urgent.prompt_tokens = 0;
-    bool misfit_ready = false, stranger_ready = false, small_ready = false;
-    for (size_t d = 0; d < count; d++) {
-        struct route_worker decode = workers[d];
-        decode.unconfirmed_tokens = 0;
-        if (decode.role != ROLE_DECODE)
-            continue;
-        if (!pairs(&holder, &decode))
-            stranger_ready |= decode.ready;
-        else if (misfits(request, handle->prefill, decode.key))
-            misfit_ready |= decode.ready;
-        else {
-            small_ready |= decode.ready; /* used only if none takes it and none is full */
-            consider(&best, &seen, NULL, &decode, &urgent);
+    struct search s = {.pool = &candidates->pools[model], .request = request};
+    if (rng && is_large(s.pool)) {
+        struct search sampled = s;
+        sampled.rng = rng;
+        each_kind(&sampled, search_kind);
+        if (sampled.found)
+            return choice_of(&sampled);
+    }
+    struct route_choice choice = request_exactly(s);
+    s.with_blocked = candidates->blocked_until_us > request->now_us;
+    if (choice.outcome == ROUTE_NO_WORKER && s.with_blocked)
+        choice = request_exactly(s);
+    return choice;
+}
+
+/* ---------------------------------------------------------------------------------- of a handle */
+
+/* Decode workers that are ready, by what keeps them from the handle. */
+struct strangers {
+    bool misfit, other, small;
+};
+
+static struct strangers see_readers(struct search *s)
+{
+    struct strangers seen = {0};
+    for (size_t k = 0; k < s->pool->kind_count; k++) {
+        const struct candidate_kind *kind = s->pool->kinds[k];
+        const struct candidate_list *decodes = &kind->of[ROLE_DECODE];
+        for (size_t i = 0; i < decodes->count; i++) {
+            const struct candidate *decode = decodes->items[i];
+            if (!holds(kind, s->handle)) {
+                seen.other |= decode->is.ready;
+            } else if (candidate_misfits(decode, s->handle->prefill)) {
+                seen.misfit |= decode->is.ready;
+            } else {
+                seen.small |= decode->is.ready; /* used only if none takes it and none is full */
+                see(s, decode, true, true);
+            }
         }
     }
-    struct route_choice choice = choice_of(&best, &seen);
-    bool none = misfit_ready || (stranger_ready && !seen.candidate);
-    if (choice.outcome == ROUTE_NO_WORKER && none)
+    return seen;
+}
+
+static void search_readers(struct search *s)
+{
+    for (size_t k = 0; k < s->pool->kind_count; k++)
+        if (holds(s->pool->kinds[k], s->handle))
+            search_kind(s, s->pool->kinds[k]);
+}
+
+static struct route_choice handle_exactly(struct search s)
+{
+    s.away_since_us = UINT64_MAX;
+    search_readers(&s);
+    if (s.found)
+        return choice_of(&s);
+    struct strangers seen = see_readers(&s);
+    struct route_choice choice = choice_of(&s);
+    if (choice.outcome == ROUTE_NO_WORKER && (seen.misfit || (seen.other && !s.candidate)))
         choice.outcome = ROUTE_NO_READER;
     if (choice.outcome == ROUTE_NO_WORKER)
-        choice.lack = small_ready      ? ROUTE_LACKS_SPACE
-                      : stranger_ready ? ROUTE_LACKS_FIT
-                                       : ROUTE_LACKS_DECODE;
+        choice.lack = seen.small   ? ROUTE_LACKS_SPACE
+                      : seen.other ? ROUTE_LACKS_FIT
+                                   : ROUTE_LACKS_DECODE;
     return choice;
 }
 
-/* How well the request can reach the decode worker. 0: not at all. 1: its matching prefill workers
- * are away. 2: one is ready, or none is needed. */
-static unsigned reached(const struct route_worker *workers, size_t count,
-                        const struct route_worker *decode, const struct route_request *request,
-                        const struct route_handle *handle)
+struct route_choice route_handle(const struct candidates *candidates, size_t model,
+                                 const struct route_request *request,
+                                 const struct route_handle *handle, struct rng *rng)
 {
-    if (handle) {
-        bool same = handle->model_hash == decode->model_hash &&
-                    handle->layout_hash == decode->layout_hash &&
-                    handle->numerics_id == decode->numerics_id;
-        return same && !misfits(request, handle->prefill, decode->key) ? 2 : 0;
+    struct search s = {.pool = &candidates->pools[model], .request = request, .handle = handle};
+    if (rng && is_large(s.pool)) {
+        struct search sampled = s;
+        sampled.rng = rng;
+        search_readers(&sampled);
+        if (sampled.found)
+            return choice_of(&sampled);
     }
-    unsigned most = request->local || !any_prefill(workers, count) ? 2 : 0;
-    for (size_t p = 0; most < 2 && p < count; p++)
-        if (prefills_for(&workers[p], decode, request))
-            most = workers[p].ready ? 2 : 1;
+    struct route_choice choice = handle_exactly(s);
+    s.with_blocked = candidates->blocked_until_us > request->now_us;
+    if (choice.outcome != ROUTE_PLACED && choice.outcome != ROUTE_FULL && s.with_blocked)
+        choice = handle_exactly(s);
+    return choice;
+}
+
+/* ----------------------------------------------------------------------------------------- room */
+
+/* How well a request can reach a decode worker. */
+enum reached {
+    UNREACHED,
+    BY_AWAY, /* its matching prefill workers are away */
+    BY_NONE, /* no prefill worker fits it, though its model has some */
+    REACHED, /* one is ready, or none is needed */
+    REACHED_COUNT,
+};
+
+/* All decode workers of a kind without misfits. */
+static enum reached reached_kind(const struct candidate_pool *pool,
+                                 const struct candidate_kind *kind,
+                                 const struct route_request *request)
+{
+    if (request->local || !pool->roles[ROLE_PREFILL].known)
+        return REACHED;
+    if (!kind->of[ROLE_PREFILL].count)
+        return BY_NONE;
+    if (kind->most_ready_prefill_tokens >= request->prompt_tokens)
+        return REACHED;
+    return kind->most_prefill_tokens >= request->prompt_tokens ? BY_AWAY : UNREACHED;
+}
+
+static enum reached reached_one(const struct candidate *decode, const struct route_request *request)
+{
+    const struct candidate_list *prefills = &decode->kind->of[ROLE_PREFILL];
+    if (request->local)
+        return REACHED;
+    if (candidate_is_alone(decode))
+        return BY_NONE;
+    enum reached most = UNREACHED;
+    for (size_t p = 0; most < REACHED && p < prefills->count; p++) {
+        const struct route_worker *prefill = &prefills->items[p]->is;
+        if (!candidate_misfits(decode, prefill->key) &&
+            request->prompt_tokens <= prefill->capacity_tokens)
+            most = prefill->ready ? REACHED : BY_AWAY;
+    }
     return most;
 }
 
-uint64_t route_room(const struct route_worker *workers, size_t count,
+/* Enters the room on each ready decode worker of the kind. */
+static void room_of_each(const struct candidate_kind *kind, const struct route_request *request,
+                         const struct route_handle *handle, uint64_t rooms[REACHED_COUNT])
+{
+    const struct candidate_list *decodes = &kind->of[ROLE_DECODE];
+    for (size_t d = 0; d < decodes->count; d++) {
+        const struct candidate *decode = decodes->items[d];
+        uint64_t tokens = decode->is.capacity_tokens;
+        if (!decode->is.ready || tokens < request->total_tokens)
+            continue;
+        enum reached reached = !handle ? reached_one(decode, request)
+                               : candidate_misfits(decode, handle->prefill) ? UNREACHED
+                                                                            : REACHED;
+        if (tokens > rooms[reached])
+            rooms[reached] = tokens;
+    }
+}
+
+uint64_t route_room(const struct candidates *candidates, size_t model,
                     const struct route_request *request, const struct route_handle *handle)
 {
-    uint64_t rooms[3] = {0};
-    for (size_t d = 0; d < count; d++) {
-        const struct route_worker *decode = &workers[d];
-        if (decode->role != ROLE_DECODE || !decode->ready || !of_kind(request, decode) ||
-            request->total_tokens > decode->capacity_tokens)
+    const struct candidate_pool *pool = &candidates->pools[model];
+    uint64_t rooms[REACHED_COUNT] = {0};
+    for (size_t k = 0; k < pool->kind_count; k++) {
+        struct candidate_kind *kind = pool->kinds[k];
+        if (!of_kind(request, kind) || (handle && !holds(kind, handle)))
             continue;
-        uint64_t *room = &rooms[reached(workers, count, decode, request, handle)];
-        *room = decode->capacity_tokens > *room ? decode->capacity_tokens : *room;
+        if (kind->misfit_count) {
+            room_of_each(kind, request, handle, rooms);
+            continue;
+        }
+        candidate_kind_refresh(kind);
+        uint64_t tokens = kind->most_ready_decode_tokens;
+        enum reached reached = handle ? REACHED : reached_kind(pool, kind, request);
+        if (tokens >= request->total_tokens && tokens > rooms[reached])
+            rooms[reached] = tokens;
     }
-    return rooms[2] ? rooms[2] : rooms[1];
+    return rooms[REACHED] ? rooms[REACHED] : rooms[BY_NONE] ? rooms[BY_NONE] : rooms[BY_AWAY];
 }

@@ -1,50 +1,28 @@
 /* Chooses the workers of a request: the pair (prefill, decode) with the least queued work, or a
- * decode worker alone. PURE: a function of the candidates, the request and the rules. The
- * dispatcher does the counting.
+ * decode worker alone. PURE: a function of the candidates, the request and the rules.
  *
- * The candidates are the workers of one model (route_pools.h). The two of a pair must have equal
- * weights, KV layout and numerics id. An answer keeps the weights and numerics that it began with,
- * as a mixture would be an answer that neither would have given. A decode worker computes a prompt
- * itself only if no prefill worker exists, if its prefill workers have been away for a while, or if
- * the rules force it. Work counts in tokens from its placement, not from a worker's report, so that
- * a burst spreads. Reports are a lower bound, as others may use the worker too. */
+ * The candidates are the workers of one model (candidates.h). The two of a pair must be of one
+ * kind: equal weights, KV layout and numerics id. An answer keeps the weights and numerics that it
+ * began with, as a mixture would be an answer that neither would have given. A worker that fits no
+ * worker of the other role counts as absent. A decode worker computes a prompt itself only if no
+ * prefill worker fits it, if those that do have been away for a while, or if the rules force it;
+ * where none fits it, pairs come first. Work counts in tokens from its placement, not from a
+ * worker's report, so that a burst spreads. Reports are a lower bound, as others may use the worker
+ * too. A blocked worker is used only where no other is ready.
+ *
+ * Cost: a list of at most ROUTE_EXACT workers is searched whole. A longer one, with n workers, is
+ * searched in a random sample of 4 sqrt(n), and the ROUTE_BEST best of each role are paired: the
+ * power of d choices (Mitzenmacher, TPDS'01). A request that finds no place in the sample is
+ * searched for among all before it is told so: no bad luck refuses one. It takes time in
+ * proportion to the workers, and to the decode workers with misfits times the prefill workers. */
 #ifndef BATON_ROUTER_PLANNER_ROUTE_POLICY_H
 #define BATON_ROUTER_PLANNER_ROUTE_POLICY_H
 
-#include "common/base/domain/worker_info.h"
+#include "common/base/rng.h"
+#include "router/planner/candidates.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-struct route_worker {
-    uint64_t key; /* not 0 */
-    enum worker_role role;
-    bool ready;             /* session up, not draining; others still count as existing */
-    uint64_t away_since_us; /* not ready: since when */
-    uint64_t model_hash, layout_hash, numerics_id;
-    uint64_t capacity_tokens; /* for one sequence, prompt and answer */
-    /* Prefill: prompt tokens to compute. Decode: tokens of all its sequences at their limit. */
-    uint64_t work_tokens;
-    uint64_t unconfirmed_tokens; /* decode: of handoffs that are not done */
-    uint64_t unconfirmed_limit_tokens;
-    uint32_t requests, max_requests; /* on it now, and at most; 0: no limit is known */
-    uint64_t placed_at;              /* breaks ties: the longest unused worker wins */
-};
-
-/* Two workers that match by their registrations, but refused each other. */
-struct route_misfit {
-    uint64_t prefill, decode;
-};
-
-/* The newest misfits. Beyond the limit the oldest is forgotten, until it is found again. */
-#define ROUTE_MAX_MISFITS 256
-struct route_misfits {
-    struct route_misfit items[ROUTE_MAX_MISFITS]; /* [count]; once full, a ring */
-    size_t count, next;
-};
-void route_misfits_note(struct route_misfits *misfits, struct route_misfit pair);
-void route_misfits_forget(struct route_misfits *misfits);
+#define ROUTE_EXACT 16
+#define ROUTE_BEST  4
 
 /* The properties of a worker on which an answer's bytes depend. */
 struct route_kind {
@@ -61,8 +39,7 @@ struct route_request {
     /* If no pair is ready: compute it on a decode worker if its matching prefill workers have all
      * been away since this time or longer; 0: never. */
     uint64_t local_away_us;
-    const struct route_misfit *misfits; /* [misfit_count]: never paired */
-    size_t misfit_count;
+    uint64_t now_us; /* for workers that are blocked until a time */
 };
 
 /* A handle that needs a reader, and the prefill worker that holds it. */
@@ -85,7 +62,7 @@ enum route_lack {
     ROUTE_LACKS_NOTHING, /* another outcome */
     ROUTE_LACKS_DECODE,  /* no decode worker is ready */
     ROUTE_LACKS_KIND,    /* not the weights and numerics that its answer began with */
-    ROUTE_LACKS_FIT,     /* no prefill worker matches: weights, layout, numerics, or a misfit */
+    ROUTE_LACKS_FIT,     /* route_handle: not the weights, layout and numerics of its holder */
     ROUTE_LACKS_SPACE,   /* it, or each matching prefill worker, is too small */
     ROUTE_LACKS_PREFILL, /* its matching prefill workers are away, but not for long enough */
 };
@@ -101,21 +78,22 @@ struct route_choice {
     uint64_t most_tokens; /* TOO_LONG: of one request on the largest matching decode worker */
 };
 
-/* Finds a place for a request with a prompt to compute. */
-struct route_choice route_request(const struct route_worker *workers, size_t count,
-                                  const struct route_request *request);
+/* Finds a place for a request with a prompt to compute. `rng`: for samples; NULL: searches all. */
+struct route_choice route_request(const struct candidates *candidates, size_t model,
+                                  const struct route_request *request, struct rng *rng);
 
 /* Finds another decode worker for a handle. The limit of unconfirmed tokens doesn't apply, as the
  * handle's lease runs. The limit of requests does, as the worker would refuse it. */
-struct route_choice route_handle(const struct route_worker *workers, size_t count,
+struct route_choice route_handle(const struct candidates *candidates, size_t model,
                                  const struct route_request *request,
-                                 const struct route_handle *handle);
+                                 const struct route_handle *handle, struct rng *rng);
 
 /* Returns the most tokens, prompt and answer, that the request may have on a ready decode worker,
  * even if that worker is full. The worker must hold total_tokens and match the holder of `handle`.
- * If `handle` is NULL, it must match a prefill worker that holds the prompt, unless it computes the
- * prompt itself. If the matching prefill workers of all are away, these count too. 0: no worker. */
-uint64_t route_room(const struct route_worker *workers, size_t count,
+ * If `handle` is NULL, it must match a prefill worker that holds the prompt, unless the model has
+ * none. Otherwise decode workers that fit no prefill worker count, and then those that match only
+ * prefill workers that are away. 0: no worker. */
+uint64_t route_room(const struct candidates *candidates, size_t model,
                     const struct route_request *request, const struct route_handle *handle);
 
 #endif

@@ -74,7 +74,7 @@ PURE_SEES = DOMAIN | {"common/kv/handoff", "common/engine/sched", "router/planne
 IMPURE_BASE = {"common/base/clock.h", "common/base/log.h", "common/base/ring.h", "common/base/failpoint.h", "common/base/file_watch.h",
                "common/base/reload.h", "common/base/file_read.h"}
 PURE_SYSTEM = {"math.h", "stdbool.h", "stddef.h", "stdint.h", "stdlib.h", "string.h", "stdio.h", "inttypes.h", "limits.h",
-               "float.h", "stdarg.h", "errno.h", "xxhash.h", "xxh_x86dispatch.h", "utf8proc.h", "arpa/inet.h", "netinet/in.h"}
+               "float.h", "stdarg.h", "errno.h", "xxhash.h", "xxh_x86dispatch.h", "utf8proc.h", "arpa/inet.h", "netinet/in.h", "sys/queue.h"}
 IMPURE_CALLS = re.compile(r"\b(f?printf|fopen|puts|getenv|rand|time|clock_gettime|rng_entropy|open|read|write)\s*\(")
 
 # Outside library: what its headers look like -> the only files that may name them (tests apart).

@@ -39,7 +39,7 @@ static void test_reserves_hold_in_any_order(void **state)
         struct rng rng = rng_seeded(seed);
         size_t models = 1 + rng_below(&rng, 5);
         uint32_t max_requests = (uint32_t)(1 + rng_below(&rng, 40));
-        uint32_t reserve = route_pools_reserve(max_requests, models);
+        uint32_t reserve = placement_reserve(max_requests, models);
         setup(&world, models, max_requests, 1);
         uint32_t held[SERVED_MODELS_MAX] = {0}, all = 0;
         size_t inside[MAX_CALLS], count = 0;

@@ -260,6 +260,44 @@ static void test_calls_that_linger(void **state)
     teardown(&world);
 }
 
+/* Figures are copied to the status board when the next copy is due. States are shown at once,
+ * unless there are many workers. */
+static void test_loads_are_shown_at_a_bounded_rate(void **state)
+{
+    (void)state;
+    static struct world world;
+    static struct worker many[BOARD_AT_ONCE + 1];
+    setup(&world, 1, 16, 16);
+    struct dispatch *dispatch = world.dispatch;
+    const uint64_t shown_us = UINT64_MAX / 2; /* long after this test */
+    dispatch_turn(dispatch);
+    dispatch->board_shown_us = shown_us;
+    dispatch_show_soon(dispatch);
+    dispatch_show_soon(dispatch);
+    assert_int_equal(dispatch->board_due_us, shown_us + BOARD_EVERY_US);
+    dispatch_turn(dispatch);
+    assert_int_equal(dispatch->board_shown_us, shown_us);
+    dispatch->board_changed = true;
+    dispatch_turn(dispatch);
+    assert_true(dispatch->board_shown_us < shown_us);
+    assert_true(dispatch->board_due_us == UINT64_MAX);
+    dispatch_show_soon(dispatch); /* the last copy is the one that counts */
+    assert_true(dispatch->board_due_us < shown_us);
+    for (size_t i = 0; i <= BOARD_AT_ONCE; i++)
+        dispatch->workers.items[i] = &many[i];
+    dispatch->workers.count = BOARD_AT_ONCE + 1;
+    dispatch->board_due_us = UINT64_MAX;
+    dispatch->board_shown_us = shown_us;
+    dispatch->board_changed = true;
+    dispatch_turn(dispatch);
+    assert_int_equal(dispatch->board_shown_us, shown_us);
+    dispatch->board_due_us = 1;
+    dispatch_turn(dispatch);
+    assert_int_equal(world.board.status.worker_count, BOARD_AT_ONCE + 1);
+    dispatch->workers.count = 0;
+    teardown(&world);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
@@ -272,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_of_calls_that_close_when_told),
         cmocka_unit_test(test_of_one_that_left),
         cmocka_unit_test(test_calls_that_linger),
+        cmocka_unit_test(test_loads_are_shown_at_a_bounded_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

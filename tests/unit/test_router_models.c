@@ -339,6 +339,7 @@ static void test_status_tells_models_and_who_was_refused(void **state)
 static void shown_worker(struct workers *workers, struct worker *worker, enum worker_role role,
                          uint64_t numerics_id, uint32_t context)
 {
+    worker->key = workers->count + 1;
     worker->info = (struct worker_info){.role = role,
                                         .numerics_id = numerics_id,
                                         .context = context,
@@ -346,6 +347,7 @@ static void shown_worker(struct workers *workers, struct worker *worker, enum wo
                                         .block_tokens = 32};
     worker->state = WORKER_UP;
     workers->items[workers->count++] = worker;
+    worker_changed(workers, worker, 1);
 }
 
 /* The context that is shown is that of the workers on which one request could be placed. */
@@ -356,29 +358,40 @@ static void test_the_context_that_is_shown(void **state)
     struct worker *list = calloc(3, sizeof *list);
     struct status_board *board = calloc(1, sizeof *board);
     struct served_models *models = calloc(1, sizeof *models);
-    assert_true(workers && list && board && models);
+    struct placement *placement = calloc(1, sizeof *placement);
+    assert_true(workers && list && board && models && placement);
+    assert_int_equal(placement_init(placement, &(struct placement_config){.model_count = 1}),
+                     STATUS_OK);
+    models->count = 1;
+    workers->models = models;
+    workers->placement = placement;
     const struct membership_config members = {.limit = 1, .ttl_us = 1};
     assert_int_equal(membership_create(&members, &workers->membership), STATUS_OK);
     models->items[0].limits.context = 2048;
     status_board_init(board);
-    workers_show(workers, board);
+    workers_show(workers, board, 1);
     assert_int_equal(status_board_context(board, models, 0), 2048);
     shown_worker(workers, &list[0], ROLE_DECODE, 1, 100);
     shown_worker(workers, &list[1], ROLE_DECODE, 2, 1000);
-    workers_show(workers, board);
+    workers_show(workers, board, 1);
     assert_int_equal(status_board_context(board, models, 0), 1000);
     shown_worker(workers, &list[2], ROLE_PREFILL, 1, 2048);
-    workers_show(workers, board);
+    workers_show(workers, board, 1);
     assert_int_equal(status_board_context(board, models, 0), 100);
-    list[0].load.draining = true; /* the other takes work, although no prompt reaches it */
-    workers_show(workers, board);
+    list[0].load.draining = true; /* the other takes work, and computes prompts itself */
+    worker_changed(workers, &list[0], 1);
+    workers_show(workers, board, 1);
     assert_int_equal(status_board_context(board, models, 0), 1000);
     list[1].load.draining = true;
     list[0].info.context = 1500;
-    workers_show(workers, board);
+    worker_changed(workers, &list[0], 1);
+    worker_changed(workers, &list[1], 1);
+    workers_show(workers, board, 1);
     assert_int_equal(status_board_context(board, models, 0), 1500);
     membership_destroy(workers->membership);
     status_board_deinit(board);
+    placement_deinit(placement);
+    free(placement);
     free(models);
     free(board);
     free(list);

@@ -57,7 +57,6 @@ static void comes(struct world *world, const char *name, uint64_t incarnation, u
     snprintf(info.name, sizeof info.name, "%s", name);
     assert_int_equal(membership_join(world->workers.membership, &info, now_us, &err), STATUS_OK);
     workers_sync(&world->workers, now_us);
-    workers_note_away(&world->workers, now_us);
 }
 
 static struct worker *living(const struct world *world, const char *name)
@@ -97,7 +96,7 @@ static void test_away_counts_anew_for_one_that_was_ready(void **state)
     struct worker *worker = living(&world, "prefill-0");
     enum worker_state dialling = worker->state;
     worker->state = WORKER_UP;
-    workers_note_away(&world.workers, 1200);
+    worker_changed(&world.workers, worker, 1200);
     assert_int_equal(worker->away_since_us, 0);
     worker->state = dialling;
     comes(&world, "prefill-0", 2, 1500);
@@ -114,7 +113,7 @@ static void test_names_that_left_are_bounded(void **state)
     struct world world;
     char name[32];
     setup(&world);
-    for (uint64_t i = 0; i <= ROUTER_MAX_WORKERS; i++) {
+    for (uint64_t i = 0; i <= WORKERS_MAX_GONE; i++) {
         snprintf(name, sizeof name, "prefill-%llu", (unsigned long long)i);
         comes(&world, name, i + 1, 1000 + i);
         membership_leave(world.workers.membership, name, i + 1);

@@ -114,6 +114,7 @@ static const char *const known[] = {
     "BATON_MAX_SEQUENCES",
     "BATON_MAX_TEXT",
     "BATON_MAX_TOKENS",
+    "BATON_MAX_WORKERS",
     "BATON_MESSAGE_TIMEOUT",
     "BATON_METRICS_LISTEN",
     "BATON_METRICS_TLS_CERT",

@@ -4,9 +4,11 @@
 
 #include <stdint.h>
 
-/* Limit of workers of both roles in a cluster, and therefore of a worker's peers. A router admits
- * no more. */
-#define CLUSTER_MAX_WORKERS 256
+/* Limit of workers of both roles in a cluster. A router admits no more, by default as many as a
+ * worker may have peers. */
+#define CLUSTER_MAX_WORKERS 4096
+/* Limit of the workers of the other role that one worker is connected to at once. */
+#define CLUSTER_MAX_PEERS 256
 
 /* The longest time that a router gives a worker for a request. Where a client waits longer, the
  * worker hears of no deadline. */

@@ -391,6 +391,8 @@ static enum reason read_request(struct grpc_call *self, struct rpc_call *call,
     name_call(self, call, reason ? NULL : request->request_id);
     if (!reason)
         reason = reserve_places(self, request, &reading->err);
+    if (reason == REASON_OVERLOADED)
+        reading->retry_after_s = dispatch_retry_after_s(self->api->dispatch, self->model);
     if (!reason)
         reason = read_fields(self, request, &params, reading);
     if (!reason)

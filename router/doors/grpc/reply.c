@@ -308,6 +308,14 @@ static void end(void *handle, enum reason reason, const char *sentence)
     reply_status(handle, reason, sentence);
 }
 
+static void add_retry_after(void *handle, uint32_t seconds)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%u", seconds);
+    if (seconds)
+        (void)!rpc_call_add_trailer(handle, "retry-after", text); /* fails for one that is over */
+}
+
 static size_t break_off(void *handle, enum reason reason, const char *sentence)
 {
     size_t unsent_bytes = rpc_call_queued_bytes(handle);
@@ -331,6 +339,7 @@ struct call_client reply_client(struct rpc_call *call)
         .delta = reply_delta,
         .prompt_logprobs = reply_prompt_logprobs,
         .choice = reply_choice,
+        .retry_after = add_retry_after,
         .status = end,
         .break_off = break_off,
         .ref = ref,
@@ -361,9 +370,6 @@ void reply_status(struct rpc_call *call, enum reason reason, const char *sentenc
 void reply_refusal(struct rpc_call *call, enum reason reason, const char *sentence,
                    uint32_t retry_after_s)
 {
-    char seconds[16];
-    snprintf(seconds, sizeof seconds, "%u", retry_after_s);
-    if (retry_after_s)
-        (void)!rpc_call_add_trailer(call, "retry-after", seconds); /* fails for one that is over */
+    add_retry_after(call, retry_after_s);
     reply_status(call, reason, sentence);
 }

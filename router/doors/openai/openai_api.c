@@ -139,16 +139,18 @@ static void handle_live(void *context, struct http_exchange *exchange)
     http_exchange_reply_text(exchange, 200, "ok\n");
 }
 
-/* Ready: a decode worker of any model is up, and the router isn't draining. */
+/* Ready: a request to any model would be served, and the router isn't draining. */
 static void handle_ready(void *context, struct http_exchange *exchange)
 {
     struct openai_api *api = context;
+    struct model_workers workers[SERVED_MODELS_MAX];
     bool ready = false;
+    status_board_count_workers(api->board, workers);
     for (size_t i = 0; i < api->models->count; i++)
-        ready |= gauge_value(api->metrics->models[i].workers_up[1]) > 0;
+        ready |= workers[i].serves;
     ready = ready && !status_board_draining(api->board);
     http_exchange_reply_text(exchange, ready ? 200 : 503,
-                             ready ? "ok\n" : "no decode worker, or draining\n");
+                             ready ? "ok\n" : "no workers that serve a request, or draining\n");
 }
 
 static void handle_metrics(void *context, struct http_exchange *exchange)

@@ -280,7 +280,11 @@ static void fail(struct openai_call *call, enum reason reason, const char *sente
     if (reason == REASON_SLOW_READER || reason == REASON_CANCELLED) {
         http_exchange_abort(call->exchange);
     } else if (!call->started) {
-        openai_reply_error(call->exchange, call->name, reason, param, sentence);
+        openai_reply_refusal(call->exchange, call->name,
+                             &(struct openai_why){.reason = reason,
+                                                  .param = param,
+                                                  .sentence = sentence,
+                                                  .retry_after_s = call->retry_after_s});
     } else {
         str_clear(&call->frames);
         openai_chunk_error(&call->frames, reason, sentence);
@@ -289,6 +293,11 @@ static void fail(struct openai_call *call, enum reason reason, const char *sente
         else
             http_exchange_abort(call->exchange);
     }
+}
+
+static void on_retry_after(void *handle, uint32_t seconds)
+{
+    ((struct openai_call *)handle)->retry_after_s = seconds;
 }
 
 static void on_status(void *handle, enum reason reason, const char *sentence)
@@ -334,6 +343,7 @@ enum reason openai_call_admit(struct openai_call *call, struct error *err)
         .delta = on_delta,
         .prompt_logprobs = on_prompt_logprobs,
         .choice = on_choice,
+        .retry_after = on_retry_after,
         .status = on_status,
         .keep_alive = on_keep_alive,
         .ref = ref,

@@ -41,8 +41,9 @@ struct openai_call {
     atomic_bool client_left;
 
     /* The turn's. */
-    bool started;      /* the stream's head went out */
-    uint64_t heard_us; /* when the client was sent something last; 0: never */
+    bool started;           /* the stream's head went out */
+    uint64_t heard_us;      /* when the client was sent something last; 0: never */
+    uint32_t retry_after_s; /* for a client that is refused; 0: as is usual for the reason */
     struct openai_usage usage;
     struct str frames; /* made in this turn */
     struct str body;   /* the whole answer, once it is made */

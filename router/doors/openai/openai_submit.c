@@ -205,6 +205,8 @@ static enum reason make_requests(struct submission *s)
     s->call->tenant = constraint_owner_of(access_tenant(s->grant), peer);
     /* Before the work of tokenizing: an overloaded router must refuse cheaply. */
     reason = openai_call_admit(s->call, &s->refusal.err);
+    if (reason == REASON_OVERLOADED)
+        s->retry_after_s = dispatch_retry_after_s(s->api->dispatch, s->model);
     if (!reason && !openai_constrain_tools(model_of(s), &s->request, &s->refusal))
         reason = s->refusal.reason;
     s->call->constraint_param = s->request.constraint_param; /* a tool_choice has made one */

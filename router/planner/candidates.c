@@ -1,0 +1,305 @@
+#include "router/planner/candidates.h"
+
+#include "common/base/assert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_ITEMS 8
+
+enum status candidates_init(struct candidates *candidates, size_t model_count)
+{
+    ASSERT(model_count <= CANDIDATES_MAX_MODELS);
+    *candidates = (struct candidates){.model_count = model_count};
+    return map_create(CANDIDATES_MAX, &candidates->by_key);
+}
+
+static void free_candidate(struct candidate *candidate)
+{
+    free(candidate->misfits);
+    free(candidate);
+}
+
+static void free_kind(struct candidate_kind *kind)
+{
+    free(kind->of[ROLE_PREFILL].items);
+    free(kind->of[ROLE_DECODE].items);
+    free(kind);
+}
+
+void candidates_deinit(struct candidates *candidates)
+{
+    struct candidate *candidate;
+    for (size_t i = 0; candidates->by_key && (candidate = map_next(candidates->by_key, &i));)
+        free_candidate(candidate);
+    map_destroy(candidates->by_key);
+    for (size_t i = 0; i < candidates->model_count; i++) {
+        for (size_t k = 0; k < candidates->pools[i].kind_count; k++)
+            free_kind(candidates->pools[i].kinds[k]);
+        free(candidates->pools[i].kinds);
+    }
+    *candidates = (struct candidates){0};
+}
+
+struct candidate *candidates_get(const struct candidates *candidates, uint64_t key)
+{
+    return key ? map_get(candidates->by_key, key) : NULL;
+}
+
+/* ---------------------------------------------------------------------------------------- kinds */
+
+/* Returns `items` with room for one more, or NULL: no memory. */
+static void *grown(void *items, size_t count, size_t *capacity, size_t item_bytes)
+{
+    if (count < *capacity)
+        return items;
+    size_t more = *capacity ? 2 * *capacity : FIRST_ITEMS;
+    void *moved = realloc(items, more * item_bytes);
+    if (moved)
+        *capacity = more;
+    return moved;
+}
+
+/* Returns the kind of the worker, a new one if need be. NULL: no memory. */
+static struct candidate_kind *kind_of(struct candidate_pool *pool, const struct route_worker *is)
+{
+    for (size_t i = 0; i < pool->kind_count; i++) {
+        struct candidate_kind *kind = pool->kinds[i];
+        if (kind->model_hash == is->model_hash && kind->layout_hash == is->layout_hash &&
+            kind->numerics_id == is->numerics_id)
+            return kind;
+    }
+    struct candidate_kind **kinds =
+        grown(pool->kinds, pool->kind_count, &pool->kind_capacity, sizeof *kinds);
+    if (!kinds)
+        return NULL;
+    pool->kinds = kinds;
+    struct candidate_kind *kind = calloc(1, sizeof *kind);
+    if (!kind)
+        return NULL;
+    kind->model_hash = is->model_hash;
+    kind->layout_hash = is->layout_hash;
+    kind->numerics_id = is->numerics_id;
+    kinds[pool->kind_count++] = kind;
+    return kind;
+}
+
+static void drop_empty_kind(struct candidate_pool *pool, struct candidate_kind *kind)
+{
+    if (kind->of[ROLE_PREFILL].count || kind->of[ROLE_DECODE].count)
+        return;
+    size_t i = 0;
+    while (pool->kinds[i] != kind)
+        i++;
+    pool->kinds[i] = pool->kinds[--pool->kind_count];
+    free_kind(kind);
+}
+
+static bool join_kind(struct candidate_pool *pool, struct candidate *candidate)
+{
+    struct candidate_kind *kind = kind_of(pool, &candidate->is);
+    if (!kind)
+        return false;
+    struct candidate_list *list = &kind->of[candidate->is.role];
+    struct candidate **items = grown(list->items, list->count, &list->capacity, sizeof *items);
+    if (!items) {
+        drop_empty_kind(pool, kind);
+        return false;
+    }
+    list->items = items;
+    candidate->kind = kind;
+    candidate->index = list->count;
+    items[list->count++] = candidate;
+    return true;
+}
+
+static void drop_misfits_with(struct candidate *decode, uint64_t prefill)
+{
+    for (size_t i = 0; i < decode->misfit_count; i++)
+        if (decode->misfits[i] == prefill) {
+            decode->misfit_count--;
+            decode->kind->misfit_count--;
+            memmove(&decode->misfits[i], &decode->misfits[i + 1],
+                    (decode->misfit_count - i) * sizeof *decode->misfits);
+            return;
+        }
+}
+
+static void leave_kind(struct candidate_pool *pool, struct candidate *candidate)
+{
+    struct candidate_kind *kind = candidate->kind;
+    if (!kind)
+        return;
+    const struct candidate_list *decodes = &kind->of[ROLE_DECODE];
+    for (size_t i = 0;
+         candidate->is.role == ROLE_PREFILL && kind->misfit_count && i < decodes->count; i++)
+        drop_misfits_with(decodes->items[i], candidate->is.key);
+    kind->misfit_count -= candidate->misfit_count;
+    candidate->misfit_count = 0;
+    struct candidate_list *list = &kind->of[candidate->is.role];
+    list->items[candidate->index] = list->items[--list->count];
+    list->items[candidate->index]->index = candidate->index;
+    candidate->kind = NULL;
+    kind->stale = true;
+    drop_empty_kind(pool, kind);
+}
+
+void candidate_kind_refresh(struct candidate_kind *kind)
+{
+    if (!kind->stale)
+        return;
+    uint64_t known = 0, ready[ROLE_DECODE + 1] = {0};
+    for (enum worker_role role = ROLE_PREFILL; role <= ROLE_DECODE; role++)
+        for (size_t i = 0; i < kind->of[role].count; i++) {
+            const struct route_worker *is = &kind->of[role].items[i]->is;
+            uint64_t tokens = is->capacity_tokens;
+            if (role == ROLE_PREFILL && tokens > known)
+                known = tokens;
+            if (is->ready && tokens > ready[role])
+                ready[role] = tokens;
+        }
+    kind->most_prefill_tokens = known;
+    kind->most_ready_prefill_tokens = ready[ROLE_PREFILL];
+    kind->most_ready_decode_tokens = ready[ROLE_DECODE];
+    kind->stale = false;
+}
+
+/* -------------------------------------------------------------------------------------- workers */
+
+/* Enters the worker in the counts of its pool, or (`by` -1) takes it out. */
+static void count(struct candidate_pool *pool, const struct route_worker *is, int by)
+{
+    if (is->leaving)
+        return;
+    pool->roles[is->role].known += (unsigned)by;
+    pool->roles[is->role].up += is->ready ? (unsigned)by : 0;
+    pool->roles[is->role].draining += is->draining ? (unsigned)by : 0;
+}
+
+static struct candidate *add(struct candidates *candidates, size_t model,
+                             const struct route_worker *facts)
+{
+    struct candidate *candidate = calloc(1, sizeof *candidate);
+    if (!candidate)
+        return NULL;
+    candidate->is = (struct route_worker){.key = facts->key,
+                                          .role = facts->role,
+                                          .leaving = true,
+                                          .model_hash = facts->model_hash,
+                                          .layout_hash = facts->layout_hash,
+                                          .numerics_id = facts->numerics_id};
+    candidate->model = model;
+    TAILQ_INIT(&candidate->requests);
+    if (map_put(candidates->by_key, facts->key, candidate) == STATUS_OK)
+        return candidate;
+    free(candidate);
+    return NULL;
+}
+
+enum status candidates_set(struct candidates *candidates, size_t model,
+                           const struct route_worker *facts)
+{
+    ASSERT(model < candidates->model_count && facts->key);
+    struct candidate_pool *pool = &candidates->pools[model];
+    struct candidate *candidate = candidates_get(candidates, facts->key);
+    bool is_new = !candidate;
+    if (is_new && !(candidate = add(candidates, model, facts)))
+        return STATUS_LIMIT;
+    if (!facts->leaving && !candidate->kind && !join_kind(pool, candidate)) {
+        if (is_new)
+            free_candidate(map_take(candidates->by_key, facts->key));
+        return STATUS_LIMIT;
+    }
+    struct route_worker *is = &candidate->is, next = *facts;
+    ASSERT(candidate->model == model && is->role == facts->role);
+    count(pool, is, -1);
+    next.work_tokens = is->work_tokens;
+    next.reported_tokens = is->reported_tokens;
+    next.unconfirmed_tokens = is->unconfirmed_tokens;
+    next.requests = is->requests;
+    next.placed_at = is->placed_at;
+    next.blocked_until_us = is->blocked_until_us;
+    *is = next;
+    count(pool, is, 1);
+    if (is->leaving)
+        leave_kind(pool, candidate);
+    else
+        candidate->kind->stale = true;
+    candidates->version++;
+    return STATUS_OK;
+}
+
+void candidates_remove(struct candidates *candidates, uint64_t key)
+{
+    struct candidate *candidate = map_take(candidates->by_key, key);
+    if (!candidate)
+        return;
+    ASSERT(TAILQ_EMPTY(&candidate->requests));
+    struct candidate_pool *pool = &candidates->pools[candidate->model];
+    count(pool, &candidate->is, -1);
+    leave_kind(pool, candidate);
+    free_candidate(candidate);
+    candidates->version++;
+}
+
+void candidates_block(struct candidates *candidates, uint64_t key, uint64_t until_us)
+{
+    struct candidate *candidate = candidates_get(candidates, key);
+    if (!candidate)
+        return;
+    candidate->is.blocked_until_us = until_us;
+    if (until_us > candidates->blocked_until_us)
+        candidates->blocked_until_us = until_us;
+    candidates->version++;
+}
+
+/* -------------------------------------------------------------------------------------- misfits */
+
+/* Returns the place of the first misfit that isn't below `prefill`. */
+static size_t misfit_place(const struct candidate *decode, uint64_t prefill)
+{
+    size_t low = 0, high = decode->misfit_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (decode->misfits[middle] < prefill)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+bool candidate_misfits(const struct candidate *decode, uint64_t prefill)
+{
+    if (!decode->misfit_count)
+        return false;
+    size_t place = misfit_place(decode, prefill);
+    return place < decode->misfit_count && decode->misfits[place] == prefill;
+}
+
+enum status candidates_misfit(struct candidates *candidates, uint64_t prefill, uint64_t decode)
+{
+    const struct candidate *source = candidates_get(candidates, prefill);
+    struct candidate *reader = candidates_get(candidates, decode);
+    if (!source || !reader || !source->kind || source->kind != reader->kind ||
+        source->is.role != ROLE_PREFILL || reader->is.role != ROLE_DECODE ||
+        candidate_misfits(reader, prefill))
+        return STATUS_OK;
+    uint64_t *misfits =
+        grown(reader->misfits, reader->misfit_count, &reader->misfit_capacity, sizeof *misfits);
+    if (!misfits)
+        return STATUS_LIMIT;
+    reader->misfits = misfits;
+    size_t place = misfit_place(reader, prefill);
+    memmove(&misfits[place + 1], &misfits[place], (reader->misfit_count - place) * sizeof *misfits);
+    misfits[place] = prefill;
+    reader->misfit_count++;
+    reader->kind->misfit_count++;
+    candidates->version++; /* the decode worker may compute prompts itself now */
+    return STATUS_OK;
+}
+
+bool candidate_is_alone(const struct candidate *decode)
+{
+    return decode->misfit_count == decode->kind->of[ROLE_PREFILL].count;
+}

@@ -1,0 +1,119 @@
+/* The workers of each model that requests may be placed on, and the books of each: how much work it
+ * holds. PURE.
+ *
+ * A request is placed among the workers of its own model only, so a lack or a surplus in one model
+ * has no effect on another. Within a model, workers of one kind (weights, KV layout, numerics) can
+ * pair; the kinds are kept apart, so that a search never looks at a pair that can't be. Two workers
+ * of one kind may refuse each other all the same: such a misfit is kept with the decode worker
+ * until either of the two is removed.
+ *
+ * Memory: candidates_init allocates, each worker and each misfit allocates more. Owner: one thread.
+ * Failing functions return STATUS_LIMIT (no memory), and change nothing. */
+#ifndef BATON_ROUTER_PLANNER_CANDIDATES_H
+#define BATON_ROUTER_PLANNER_CANDIDATES_H
+
+#include "common/base/domain/worker_info.h"
+#include "common/base/map.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#define CANDIDATES_MAX_MODELS 16
+#define CANDIDATES_MAX        (2 * CLUSTER_MAX_WORKERS) /* members, and leaving workers */
+
+/* A worker as a placement sees it. */
+struct route_worker {
+    /* Facts, which candidates_set replaces. */
+    uint64_t key; /* not 0; of one incarnation of one name */
+    enum worker_role role;
+    bool ready;             /* session up, not draining; others still count as existing */
+    bool draining;          /* has a session, and takes no requests */
+    bool leaving;           /* not a candidate any more; its books stay until it is removed */
+    uint64_t away_since_us; /* not ready: since when */
+    uint64_t model_hash, layout_hash, numerics_id; /* its kind, the same for its life */
+    uint64_t capacity_tokens;                      /* for one sequence, prompt and answer */
+    uint64_t unconfirmed_limit_tokens;
+    uint32_t max_requests; /* 0: no limit is known */
+    /* Books. Prefill: prompt tokens to compute. Decode: tokens of all its sequences at their limit.
+     */
+    uint64_t work_tokens;
+    uint64_t reported_tokens;    /* a lower bound of its work, as others may use it too */
+    uint64_t unconfirmed_tokens; /* decode: of handoffs that are not done */
+    uint32_t requests;           /* on it now */
+    uint64_t placed_at;          /* breaks ties: the longest unused worker wins */
+    uint64_t blocked_until_us;   /* a breaker's: until then it is used only if there is no other */
+};
+
+struct placement_request;
+TAILQ_HEAD(placement_requests, placement_request);
+
+struct candidate {
+    struct route_worker is;
+    size_t model;
+    struct candidate_kind *kind; /* NULL: leaving */
+    size_t index;                /* in its kind's list */
+    uint64_t *misfits;           /* decode: [misfit_count] keys of prefill workers, ascending */
+    size_t misfit_count, misfit_capacity;
+    struct placement_requests requests; /* placed on it; placement.h has them */
+};
+
+struct candidate_list {
+    struct candidate **items; /* [count] */
+    size_t count, capacity;
+};
+
+/* Workers that can pair, except for misfits. */
+struct candidate_kind {
+    uint64_t model_hash, layout_hash, numerics_id;
+    struct candidate_list of[ROLE_DECODE + 1]; /* by worker_role */
+    size_t misfit_count;                       /* pairs */
+    /* Capacities of the largest workers. */
+    uint64_t most_prefill_tokens, most_ready_prefill_tokens, most_ready_decode_tokens;
+    bool stale; /* the capacities must be looked up again */
+};
+
+struct candidate_pool {
+    struct candidate_kind **kinds; /* [kind_count], none is empty */
+    size_t kind_count, kind_capacity;
+    struct {
+        unsigned known, up, draining; /* up: ready */
+    } roles[ROLE_DECODE + 1];
+};
+
+struct candidates {
+    size_t model_count;
+    struct candidate_pool pools[CANDIDATES_MAX_MODELS];
+    struct map *by_key;
+    uint64_t blocked_until_us; /* no worker is blocked from then on */
+    /* Grows with each change that may give a waiting request a place. */
+    uint64_t version;
+};
+
+enum status candidates_init(struct candidates *candidates, size_t model_count) WARN_UNUSED;
+void candidates_deinit(struct candidates *candidates);
+
+struct candidate *candidates_get(const struct candidates *candidates,
+                                 uint64_t key); /* NULL: none */
+/* Adds a worker with empty books, or replaces the facts of one that is there. */
+enum status candidates_set(struct candidates *candidates, size_t model,
+                           const struct route_worker *facts) WARN_UNUSED;
+/* Forgets the worker, its books and its misfits. None of its requests may be in its list. */
+void candidates_remove(struct candidates *candidates, uint64_t key);
+void candidates_block(struct candidates *candidates, uint64_t key, uint64_t until_us);
+
+/* Notes two workers that match by their registrations, and refused each other. Ignores workers that
+ * are gone or of different kinds. */
+enum status candidates_misfit(struct candidates *candidates, uint64_t prefill,
+                              uint64_t decode) WARN_UNUSED;
+bool candidate_misfits(const struct candidate *decode, uint64_t prefill);
+
+/* Brings the capacities of the kind up to date. */
+void candidate_kind_refresh(struct candidate_kind *kind);
+
+/* True: prompts reach this decode worker from no prefill worker, as none fits it. It computes them
+ * itself. */
+bool candidate_is_alone(const struct candidate *decode);
+
+#endif

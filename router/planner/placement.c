@@ -1,0 +1,528 @@
+#include "router/planner/placement.h"
+
+#include "common/base/assert.h"
+
+#include <stdlib.h>
+
+/* A queue without placements for so long has no pace. */
+#define STALE_US 60000000
+
+enum status placement_init(struct placement *placement, const struct placement_config *config)
+{
+    *placement = (struct placement){.config = *config, .rng = rng_seeded(config->seed)};
+    TAILQ_INIT(&placement->all);
+    enum status status = candidates_init(&placement->candidates, config->model_count);
+    for (size_t i = 0; i < config->model_count && status == STATUS_OK; i++) {
+        struct placement_queue *queue = &placement->queues[i];
+        TAILQ_INIT(&queue->regiving);
+        TAILQ_INIT(&queue->again);
+        TAILQ_INIT(&queue->tenants);
+        TAILQ_INIT(&queue->shared.requests);
+        status = map_create(PLACEMENT_MAX_TENANTS, &queue->by_key);
+    }
+    if (status != STATUS_OK)
+        placement_deinit(placement);
+    return status;
+}
+
+void placement_deinit(struct placement *placement)
+{
+    for (size_t i = 0; i < placement->config.model_count; i++)
+        map_destroy(placement->queues[i].by_key);
+    candidates_deinit(&placement->candidates);
+}
+
+/* ---------------------------------------------------------------------------------------- books */
+
+/* Returns the worker, which most often is the one that the share has already. */
+static struct candidate *worker_of(const struct placement *placement,
+                                   const struct placement_share *share, uint64_t key)
+{
+    bool same = share->worker && share->worker->is.key == key;
+    return same ? share->worker : candidates_get(&placement->candidates, key);
+}
+
+static struct placement_share prefill_share(const struct placement *placement,
+                                            const struct placement_request *request)
+{
+    const struct placement_use *use = &request->use;
+    struct candidate *worker = worker_of(placement, &request->prefill, use->prefill);
+    if (!worker)
+        return (struct placement_share){0};
+    return (struct placement_share){
+        .worker = worker,
+        .requests = !use->confirmed, /* otherwise its handle is gone there */
+        .work_tokens = use->working && !use->prefilled ? use->prompt_tokens : 0,
+    };
+}
+
+static struct placement_share decode_share(const struct placement *placement,
+                                           const struct placement_request *request)
+{
+    const struct placement_use *use = &request->use;
+    struct candidate *worker =
+        use->working ? worker_of(placement, &request->decode, use->decode) : NULL;
+    if (!worker)
+        return (struct placement_share){0};
+    return (struct placement_share){
+        .worker = worker,
+        .requests = 1,
+        .work_tokens = use->longest_tokens,
+        .unconfirmed_tokens = use->confirmed ? 0 : use->prompt_tokens,
+    };
+}
+
+static void enter(const struct placement_share *share)
+{
+    struct route_worker *is = &share->worker->is;
+    is->requests += share->requests;
+    is->work_tokens += share->work_tokens;
+    is->unconfirmed_tokens += share->unconfirmed_tokens;
+}
+
+static void take_out(struct placement *placement, const struct placement_share *share)
+{
+    struct route_worker *is = &share->worker->is;
+    ASSERT(is->requests >= share->requests && is->work_tokens >= share->work_tokens &&
+           is->unconfirmed_tokens >= share->unconfirmed_tokens);
+    is->requests -= share->requests;
+    is->work_tokens -= share->work_tokens;
+    is->unconfirmed_tokens -= share->unconfirmed_tokens;
+    placement->candidates.version++;
+}
+
+static bool shares_equal(const struct placement_share *a, const struct placement_share *b)
+{
+    return a->worker == b->worker && a->requests == b->requests &&
+           a->work_tokens == b->work_tokens && a->unconfirmed_tokens == b->unconfirmed_tokens;
+}
+
+static void set_prefill(struct placement *placement, struct placement_request *request,
+                        struct placement_share next)
+{
+    struct placement_share *share = &request->prefill;
+    if (shares_equal(share, &next))
+        return;
+    if (share->worker)
+        take_out(placement, share);
+    if (share->worker && share->worker != next.worker)
+        TAILQ_REMOVE(&share->worker->requests, request, prefill_link);
+    if (next.worker && share->worker != next.worker)
+        TAILQ_INSERT_TAIL(&next.worker->requests, request, prefill_link);
+    if (next.worker)
+        enter(&next);
+    *share = next;
+}
+
+static void set_decode(struct placement *placement, struct placement_request *request,
+                       struct placement_share next)
+{
+    struct placement_share *share = &request->decode;
+    if (shares_equal(share, &next))
+        return;
+    if (share->worker)
+        take_out(placement, share);
+    if (share->worker && share->worker != next.worker)
+        TAILQ_REMOVE(&share->worker->requests, request, decode_link);
+    if (next.worker && share->worker != next.worker)
+        TAILQ_INSERT_TAIL(&next.worker->requests, request, decode_link);
+    if (next.worker)
+        enter(&next);
+    *share = next;
+}
+
+void placement_track(struct placement *placement, struct placement_request *request,
+                     const struct placement_use *use)
+{
+    request->use = *use;
+    set_prefill(placement, request, prefill_share(placement, request));
+    set_decode(placement, request, decode_share(placement, request));
+}
+
+void placement_arrived(struct placement *placement, struct placement_request *request, size_t model,
+                       uint64_t tenant)
+{
+    *request = (struct placement_request){
+        .model = model, .tenant = tenant, .order = ++placement->arrivals};
+    TAILQ_INSERT_TAIL(&placement->all, request, all_link);
+}
+
+void placement_ended(struct placement *placement, struct placement_request *request)
+{
+    placement_stop_waiting(placement, request);
+    placement_track(placement, request, &(struct placement_use){0});
+    TAILQ_REMOVE(&placement->all, request, all_link);
+}
+
+bool placement_recount(const struct placement *placement)
+{
+    const struct candidate *worker;
+    for (size_t i = 0; (worker = map_next(placement->candidates.by_key, &i));) {
+        struct route_worker is = {.requests = 0};
+        const struct placement_request *request;
+        TAILQ_FOREACH(request, &placement->all, all_link)
+        {
+            const struct placement_share shares[] = {prefill_share(placement, request),
+                                                     decode_share(placement, request)};
+            for (int k = 0; k < 2; k++) {
+                if (shares[k].worker != worker)
+                    continue;
+                is.requests += shares[k].requests;
+                is.work_tokens += shares[k].work_tokens;
+                is.unconfirmed_tokens += shares[k].unconfirmed_tokens;
+            }
+        }
+        if (is.requests != worker->is.requests || is.work_tokens != worker->is.work_tokens ||
+            is.unconfirmed_tokens != worker->is.unconfirmed_tokens)
+            return false;
+    }
+    return true;
+}
+
+/* -------------------------------------------------------------------------------------- workers */
+
+enum status placement_worker_set(struct placement *placement, size_t model,
+                                 const struct route_worker *facts)
+{
+    return candidates_set(&placement->candidates, model, facts);
+}
+
+void placement_worker_remove(struct placement *placement, uint64_t key)
+{
+    struct candidate *worker = candidates_get(&placement->candidates, key);
+    for (struct placement_request *request; worker && (request = TAILQ_FIRST(&worker->requests));) {
+        if (request->prefill.worker == worker)
+            set_prefill(placement, request, (struct placement_share){0});
+        else
+            set_decode(placement, request, (struct placement_share){0});
+    }
+    candidates_remove(&placement->candidates, key);
+}
+
+void placement_worker_load(struct placement *placement, uint64_t key, uint64_t reported_tokens)
+{
+    struct candidate *worker = candidates_get(&placement->candidates, key);
+    if (worker)
+        worker->is.reported_tokens = reported_tokens;
+}
+
+struct placement_request *placement_first_of(const struct placement *placement, uint64_t key)
+{
+    const struct candidate *worker = candidates_get(&placement->candidates, key);
+    return worker ? TAILQ_FIRST(&worker->requests) : NULL;
+}
+
+struct placement_request *placement_next_of(const struct placement_request *request, uint64_t key)
+{
+    const struct candidate *prefill = request->prefill.worker;
+    return prefill && prefill->is.key == key ? TAILQ_NEXT(request, prefill_link)
+                                             : TAILQ_NEXT(request, decode_link);
+}
+
+/* ------------------------------------------------------------------------------------ the queue */
+
+/* Returns the turn of the tenant, at the end of all if it is new. */
+static struct placement_tenant *tenant_of(struct placement_queue *queue, uint64_t key)
+{
+    struct placement_tenant *tenant = map_get(queue->by_key, key);
+    if (tenant)
+        return tenant;
+    tenant = calloc(1, sizeof *tenant);
+    if (tenant && map_put(queue->by_key, key, tenant) != STATUS_OK) {
+        free(tenant);
+        tenant = NULL;
+    }
+    if (!tenant)
+        tenant = &queue->shared;
+    else
+        TAILQ_INIT(&tenant->requests);
+    tenant->key = key;
+    if (!tenant->count)
+        TAILQ_INSERT_TAIL(&queue->tenants, tenant, link);
+    return tenant;
+}
+
+/* Inserts it by arrival. Most come last. */
+static void insert_by_order(struct placement_requests *list, struct placement_request *request)
+{
+    struct placement_request *before = TAILQ_LAST(list, placement_requests);
+    while (before && before->order > request->order)
+        before = TAILQ_PREV(before, placement_requests, waiting_link);
+    if (before)
+        TAILQ_INSERT_AFTER(list, before, request, waiting_link);
+    else
+        TAILQ_INSERT_HEAD(list, request, waiting_link);
+}
+
+void placement_wait(struct placement *placement, struct placement_request *request,
+                    enum placement_turn turn, uint64_t now_us)
+{
+    struct placement_queue *queue = &placement->queues[request->model];
+    ASSERT(!request->waiting);
+    request->waiting = true;
+    request->tried = request->lacks = false;
+    request->turn = turn;
+    request->since_us = now_us;
+    queue->count++;
+    placement->waiting++;
+    if (turn == PLACEMENT_REGIVE) {
+        TAILQ_INSERT_TAIL(&queue->regiving, request, waiting_link);
+    } else if (turn == PLACEMENT_AGAIN) {
+        insert_by_order(&queue->again, request);
+    } else {
+        request->in = tenant_of(queue, request->tenant);
+        request->in->count++;
+        TAILQ_INSERT_TAIL(&request->in->requests, request, waiting_link);
+    }
+}
+
+static void set_lacks(struct placement_queue *queue, struct placement_request *request, bool lacks)
+{
+    queue->lacking += lacks;
+    queue->lacking -= request->lacks;
+    request->lacks = lacks;
+}
+
+static void leave_tenant(struct placement *placement, struct placement_queue *queue,
+                         struct placement_request *request)
+{
+    struct placement_tenant *tenant = request->in;
+    if (tenant->next == request)
+        tenant->next = TAILQ_NEXT(request, waiting_link);
+    TAILQ_REMOVE(&tenant->requests, request, waiting_link);
+    request->in = NULL;
+    if (--tenant->count)
+        return;
+    if (placement->pass.tenant == tenant)
+        placement->pass.tenant = TAILQ_NEXT(tenant, link);
+    TAILQ_REMOVE(&queue->tenants, tenant, link);
+    if (tenant != &queue->shared)
+        free(map_take(queue->by_key, tenant->key));
+}
+
+void placement_stop_waiting(struct placement *placement, struct placement_request *request)
+{
+    struct placement_queue *queue = &placement->queues[request->model];
+    if (!request->waiting)
+        return;
+    request->waiting = false;
+    set_lacks(queue, request, false);
+    queue->count--;
+    placement->waiting--;
+    if (request->turn == PLACEMENT_NEW) {
+        leave_tenant(placement, queue, request);
+        return;
+    }
+    if (placement->pass.next == request)
+        placement->pass.next = TAILQ_NEXT(request, waiting_link);
+    TAILQ_REMOVE(request->turn == PLACEMENT_AGAIN ? &queue->again : &queue->regiving, request,
+                 waiting_link);
+}
+
+/* --------------------------------------------------------------------------------------- a pass */
+
+void placement_begin(struct placement *placement, size_t model, uint64_t now_us)
+{
+    struct candidates *candidates = &placement->candidates;
+    candidates->version += candidates->blocked_until_us != 0; /* a block may end without an event */
+    if (candidates->blocked_until_us <= now_us)
+        candidates->blocked_until_us = 0;
+    placement->pass =
+        (struct placement_pass){.number = placement->pass.number + 1,
+                                .now_us = now_us,
+                                .model = model,
+                                .turn = PLACEMENT_REGIVE,
+                                .next = TAILQ_FIRST(&placement->queues[model].regiving)};
+}
+
+/* Returns the next new request in the turns of the tenants. A tenant keeps its turn until one of
+ * its requests is placed. */
+static struct placement_request *next_new(struct placement_pass *pass)
+{
+    while (pass->tenant) {
+        struct placement_tenant *tenant = pass->tenant;
+        if (tenant->pass != pass->number)
+            tenant->next = TAILQ_FIRST(&tenant->requests);
+        tenant->pass = pass->number;
+        struct placement_request *request = tenant->next;
+        if (!request) {
+            pass->tenant = TAILQ_NEXT(tenant, link);
+            continue;
+        }
+        tenant->next = TAILQ_NEXT(request, waiting_link);
+        return request;
+    }
+    return NULL;
+}
+
+static struct placement_request *next_of_pass(struct placement_pass *pass,
+                                              const struct placement_queue *queue)
+{
+    if (pass->turn == PLACEMENT_REGIVE && !pass->next) {
+        pass->turn = PLACEMENT_AGAIN;
+        pass->next = TAILQ_FIRST(&queue->again);
+    }
+    if (pass->turn == PLACEMENT_AGAIN && !pass->next) {
+        pass->turn = PLACEMENT_NEW;
+        pass->tenant = TAILQ_FIRST(&queue->tenants);
+    }
+    if (pass->turn == PLACEMENT_NEW)
+        return next_new(pass);
+    struct placement_request *request = pass->next;
+    pass->next = TAILQ_NEXT(request, waiting_link);
+    return request;
+}
+
+struct placement_request *placement_next(struct placement *placement)
+{
+    struct placement_pass *pass = &placement->pass;
+    const struct placement_queue *queue = &placement->queues[pass->model];
+    struct placement_request *request = NULL;
+    do { /* the life of one that lacked a worker must hear that there is one */
+        bool over = pass->stopped && !queue->lacking;
+        request = over ? NULL : next_of_pass(pass, queue);
+    } while (request && pass->stopped && !request->lacks);
+    return request;
+}
+
+/* The tenant has had its turn: it is the last one now. */
+static void end_turn(struct placement *placement, struct placement_tenant *tenant)
+{
+    struct placement_pass *pass = &placement->pass;
+    struct placement_tenants *tenants = &placement->queues[pass->model].tenants;
+    struct placement_tenant *next = TAILQ_NEXT(tenant, link);
+    if (!next)
+        return; /* it is the last one, and goes on */
+    TAILQ_REMOVE(tenants, tenant, link);
+    TAILQ_INSERT_TAIL(tenants, tenant, link);
+    if (pass->tenant == tenant)
+        pass->tenant = next;
+}
+
+/* True: all workers are too full for it if they are for one that needs no more. */
+static bool can_compare(const struct placement_ask *ask)
+{
+    return !ask->handle && !ask->request.ends_at_prefill && !ask->request.kind;
+}
+
+/* True: one that needs no more than this one was too large, and nothing has changed since. */
+static bool is_known_full(const struct placement *placement,
+                          const struct placement_request *request, const struct placement_ask *ask,
+                          uint64_t total_tokens)
+{
+    const struct placement_queue *queue = &placement->queues[request->model];
+    return request->tried && !request->lacks && can_compare(ask) &&
+           queue->full.version == placement->candidates.version &&
+           ask->request.prompt_tokens >= queue->full.prompt_tokens &&
+           total_tokens >= queue->full.total_tokens;
+}
+
+static void note_full(struct placement *placement, const struct placement_ask *ask,
+                      uint64_t total_tokens)
+{
+    struct placement_queue *queue = &placement->queues[placement->pass.model];
+    bool old = queue->full.version != placement->candidates.version;
+    if (!can_compare(ask) || (!old && ask->request.prompt_tokens > queue->full.prompt_tokens))
+        return;
+    queue->full.version = placement->candidates.version;
+    queue->full.prompt_tokens = ask->request.prompt_tokens;
+    queue->full.total_tokens = total_tokens;
+}
+
+static void fill_in(const struct placement *placement, struct route_request *request,
+                    uint64_t now_us)
+{
+    uint64_t local_us = placement->config.local_us;
+    request->local = placement->config.force_local;
+    request->local_away_us = now_us > local_us ? now_us - local_us : 0;
+    request->now_us = now_us;
+}
+
+struct route_choice placement_choose(struct placement *placement, struct placement_request *request,
+                                     const struct placement_ask *ask, uint64_t *placed_tokens)
+{
+    const struct candidates *candidates = &placement->candidates;
+    struct placement_pass *pass = &placement->pass;
+    struct route_request asked = ask->request;
+    struct route_choice choice = {.outcome = ROUTE_FULL, .away_since_us = UINT64_MAX};
+    fill_in(placement, &asked, pass->now_us);
+    *placed_tokens = asked.total_tokens;
+    if (ask->most_tokens) {
+        uint64_t room = route_room(candidates, request->model, &asked, ask->handle);
+        if (room) /* otherwise the sentence says what it lacks */
+            *placed_tokens = room < ask->most_tokens ? room : ask->most_tokens;
+    }
+    asked.total_tokens = *placed_tokens;
+    bool known = (pass->stopped && request->turn != PLACEMENT_REGIVE) ||
+                 is_known_full(placement, request, ask, asked.total_tokens);
+    if (!known && ask->handle)
+        choice = route_handle(candidates, request->model, &asked, ask->handle, &placement->rng);
+    else if (!known)
+        choice = route_request(candidates, request->model, &asked, &placement->rng);
+    request->tried = true;
+    set_lacks(&placement->queues[request->model], request, choice.outcome == ROUTE_NO_WORKER);
+    if (choice.outcome == ROUTE_PLACED && request->in)
+        end_turn(placement, request->in);
+    if (choice.outcome == ROUTE_FULL && !known)
+        note_full(placement, ask, asked.total_tokens);
+    if (choice.outcome == ROUTE_FULL && request->turn != PLACEMENT_REGIVE &&
+        pass->now_us - request->since_us >= PLACEMENT_OVERTAKE_US)
+        pass->stopped = true;
+    return choice;
+}
+
+void placement_placed(struct placement *placement, const struct placement_request *request,
+                      uint64_t prefill, uint64_t decode)
+{
+    struct placement_queue *queue = &placement->queues[request->model];
+    const uint64_t keys[] = {prefill, decode};
+    placement->placements++;
+    for (int i = 0; i < 2; i++) {
+        struct candidate *worker = candidates_get(&placement->candidates, keys[i]);
+        if (worker)
+            worker->is.placed_at = placement->placements;
+    }
+    queue->recent_us[queue->placed++ % PLACEMENT_RECENT] = placement->pass.now_us;
+}
+
+/* --------------------------------------------------------------------------- expectations */
+
+bool placement_serves(const struct placement *placement, size_t model, uint64_t now_us,
+                      uint64_t *at_us)
+{
+    struct route_request smallest = {.prompt_tokens = 1, .total_tokens = 2};
+    fill_in(placement, &smallest, now_us);
+    struct route_choice choice = route_request(&placement->candidates, model, &smallest, NULL);
+    uint64_t local_us = placement->config.local_us;
+    bool waits = choice.outcome == ROUTE_NO_WORKER && choice.away_since_us < UINT64_MAX - local_us;
+    *at_us = waits ? choice.away_since_us + local_us : UINT64_MAX;
+    return choice.outcome == ROUTE_PLACED || choice.outcome == ROUTE_FULL;
+}
+
+uint64_t placement_room(const struct placement *placement, size_t model)
+{
+    struct route_request smallest = {.prompt_tokens = 1, .total_tokens = 1};
+    smallest.local = placement->config.force_local;
+    return route_room(&placement->candidates, model, &smallest, NULL);
+}
+
+uint64_t placement_retry_us(const struct placement *placement, size_t model, uint64_t now_us)
+{
+    const struct placement_queue *queue = &placement->queues[model];
+    uint64_t known = queue->placed < PLACEMENT_RECENT ? queue->placed : PLACEMENT_RECENT;
+    if (!known)
+        return PLACEMENT_RETRY_LEAST_US;
+    uint64_t oldest_us = queue->recent_us[(queue->placed - known) % PLACEMENT_RECENT];
+    uint64_t span_us = now_us > oldest_us ? now_us - oldest_us : 0;
+    if (span_us > STALE_US)
+        span_us = STALE_US;
+    uint64_t drain_us = (queue->count + 1) * span_us / known;
+    if (drain_us < PLACEMENT_RETRY_LEAST_US)
+        return PLACEMENT_RETRY_LEAST_US;
+    return drain_us < PLACEMENT_RETRY_MOST_US ? drain_us : PLACEMENT_RETRY_MOST_US;
+}
+
+uint32_t placement_reserve(uint32_t total, size_t model_count)
+{
+    return (uint32_t)(total / (2 * model_count));
+}

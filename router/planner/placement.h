@@ -1,0 +1,201 @@
+/* The placement core: which request goes to which workers, and when. PURE: a function of its state,
+ * of events and of the time that is handed in. It owns the candidates and their books
+ * (candidates.h), the queue of each model, and the pace at which the queue drains. The dispatcher
+ * feeds events, and executes decisions.
+ *
+ * Books. Each request records the share that it has in the books of its workers, and takes exactly
+ * that out again. placement_track brings the shares up to date after any event of the request; so
+ * the books are always the sum over all requests (placement_recount), and cost nothing per pass.
+ * Each worker has the list of the requests on it.
+ *
+ * Queue of a model, in order: handles that need another reader (regiving), as their leases run;
+ * requests that are placed again, by arrival; then new ones. New requests are served in turns round
+ * the tenants, and within a tenant by arrival, so that a tenant waits for at most one request of
+ * each other tenant. A request that all workers are too full for may be overtaken by smaller ones
+ * until it has waited PLACEMENT_OVERTAKE_US. From then on nothing behind it in the order is placed
+ * before it, or large prompts would starve.
+ *
+ * Cost of a pass: a request that needs at least as much as one that was found too large since the
+ * last change of the candidates isn't searched for again.
+ *
+ * Requests are embedded in the caller's, which bounds their number. Owner: one thread. */
+#ifndef BATON_ROUTER_PLANNER_PLACEMENT_H
+#define BATON_ROUTER_PLANNER_PLACEMENT_H
+
+#include "router/planner/route_policy.h"
+
+#define PLACEMENT_OVERTAKE_US    1000000 /* as long as a worker's own (POLICY_STARVE_US) */
+#define PLACEMENT_RECENT         32      /* placements that the pace is read from */
+#define PLACEMENT_RETRY_LEAST_US 1000000
+#define PLACEMENT_RETRY_MOST_US  60000000
+#define PLACEMENT_MAX_TENANTS    4096 /* waiting for one model; more of them share a turn */
+
+enum placement_turn {
+    PLACEMENT_REGIVE, /* its handle needs another reader */
+    PLACEMENT_AGAIN,  /* it was placed before */
+    PLACEMENT_NEW,
+};
+
+/* The part of a request's life that its workers' books depend on. */
+struct placement_use {
+    uint64_t prefill, decode; /* keys of its workers; 0: none */
+    bool working;             /* prefill or decode is under way on them */
+    bool prefilled;           /* the prompt is computed: no work for the prefill worker any more */
+    bool confirmed;           /* the handoff is done, and the handle is gone */
+    uint64_t prompt_tokens;   /* to compute: prompt + emitted */
+    uint64_t longest_tokens;  /* prompt + longest answer */
+};
+
+/* A request's part of one worker's books. */
+struct placement_share {
+    struct candidate *worker; /* NULL: none */
+    uint32_t requests;
+    uint64_t work_tokens, unconfirmed_tokens;
+};
+
+struct placement_tenant;
+
+struct placement_request {
+    size_t model;
+    uint64_t tenant; /* its key; 0 is one too */
+    uint64_t order;  /* counts arrivals */
+    struct placement_use use;
+    struct placement_share prefill, decode;
+    /* In the queue. */
+    bool waiting, tried, lacks; /* lacks: no worker was there at its last try */
+    enum placement_turn turn;
+    uint64_t since_us;           /* when it began to wait */
+    struct placement_tenant *in; /* NEW: its tenant's turn */
+    TAILQ_ENTRY(placement_request) all_link, waiting_link, prefill_link, decode_link;
+};
+
+struct placement_tenant {
+    uint64_t key;
+    uint32_t count;
+    struct placement_requests requests;
+    struct placement_request *next; /* the one to try next in pass `pass`; NULL: all were tried */
+    uint64_t pass;
+    TAILQ_ENTRY(placement_tenant) link;
+};
+TAILQ_HEAD(placement_tenants, placement_tenant);
+
+struct placement_queue {
+    struct placement_requests regiving, again;
+    struct placement_tenants tenants; /* in the order of their turns */
+    struct map *by_key;               /* tenants */
+    struct placement_tenant shared;   /* beyond PLACEMENT_MAX_TENANTS, or without memory */
+    uint32_t count, lacking;          /* requests; those of them that lack a worker */
+    /* The smallest request that was found too large. */
+    struct {
+        uint64_t version; /* the candidates' then; 0: none */
+        uint64_t prompt_tokens, total_tokens;
+    } full;
+    uint64_t recent_us[PLACEMENT_RECENT]; /* times of the last placements, a ring */
+    uint64_t placed;
+};
+
+/* A pass over the queue of one model. */
+struct placement_pass {
+    uint64_t number, now_us;
+    size_t model;
+    enum placement_turn turn;
+    struct placement_request *next;  /* REGIVE, AGAIN */
+    struct placement_tenant *tenant; /* NEW */
+    bool stopped;                    /* a request holds the place of all behind it */
+};
+
+struct placement_config {
+    size_t model_count;
+    uint64_t seed;    /* draws samples */
+    bool force_local; /* decode workers compute all prompts themselves */
+    /* They do so too where their prefill workers have been away for so long. */
+    uint64_t local_us;
+};
+
+struct placement {
+    struct placement_config config;
+    struct candidates candidates;
+    struct placement_queue queues[CANDIDATES_MAX_MODELS];
+    struct placement_requests all;
+    struct placement_pass pass;
+    struct rng rng;
+    uint64_t arrivals, placements;
+    uint32_t waiting; /* in all queues */
+};
+
+enum status placement_init(struct placement *placement,
+                           const struct placement_config *config) WARN_UNUSED;
+void placement_deinit(struct placement *placement); /* no request is left */
+
+/* --- workers: candidates.h has their facts. --- */
+/* A worker came, or its facts changed. STATUS_LIMIT: no memory; it gets no requests. */
+enum status placement_worker_set(struct placement *placement, size_t model,
+                                 const struct route_worker *facts) WARN_UNUSED;
+/* The worker is gone. The shares of its requests go with it. */
+void placement_worker_remove(struct placement *placement, uint64_t key);
+/* The worker reported its queued work. 0: no report holds any more. */
+void placement_worker_load(struct placement *placement, uint64_t key, uint64_t reported_tokens);
+/* Returns the first request on the worker; placement_next_of the next one. The one that was
+ * returned may leave the worker meanwhile, if the next one was asked for before. */
+struct placement_request *placement_first_of(const struct placement *placement, uint64_t key);
+struct placement_request *placement_next_of(const struct placement_request *request, uint64_t key);
+
+/* --- requests --- */
+void placement_arrived(struct placement *placement, struct placement_request *request, size_t model,
+                       uint64_t tenant);
+/* Brings the books up to date after an event of the request: placed, prefilled, confirmed,
+ * moved. */
+void placement_track(struct placement *placement, struct placement_request *request,
+                     const struct placement_use *use);
+/* Takes it out of the books and the queue. */
+void placement_ended(struct placement *placement, struct placement_request *request);
+/* True: the books of all workers are the sum over all requests. For tests. */
+bool placement_recount(const struct placement *placement);
+
+/* --- the queue --- */
+void placement_wait(struct placement *placement, struct placement_request *request,
+                    enum placement_turn turn, uint64_t now_us);
+void placement_stop_waiting(struct placement *placement, struct placement_request *request);
+
+/* Begins a pass over the queue of a model. */
+void placement_begin(struct placement *placement, size_t model, uint64_t now_us);
+/* Returns the next request to try. NULL: the pass is over. Requests may come, leave and end between
+ * two calls. */
+struct placement_request *placement_next(struct placement *placement);
+
+struct placement_ask {
+    /* total_tokens: the fewest that it needs room for. The last three fields are filled in. */
+    struct route_request request;
+    const struct route_handle *handle; /* NULL: its prompt is to be computed */
+    /* Not 0: each place sets anew how long the answer may become. It is placed for as much of this
+     * as the largest decode worker that could take it has room for. The worker need not be free:
+     * how long an answer may be must not depend on load. */
+    uint64_t most_tokens;
+};
+/* Decides about the request that placement_next returned. *placed_tokens: it is placed for so many,
+ * prompt and answer. */
+struct route_choice placement_choose(struct placement *placement, struct placement_request *request,
+                                     const struct placement_ask *ask, uint64_t *placed_tokens);
+/* The choice was executed. `decode` 0: the prefill worker draws the last token. */
+void placement_placed(struct placement *placement, const struct placement_request *request,
+                      uint64_t prefill, uint64_t decode);
+
+/* True: a small request would be placed now, or wait for room. False: it lacks a worker, until a
+ * change of the workers, or until *at_us (UINT64_MAX: no such time), when prefill workers will have
+ * been away for long enough. */
+bool placement_serves(const struct placement *placement, size_t model, uint64_t now_us,
+                      uint64_t *at_us);
+
+/* Returns the most tokens, prompt and answer, that a request could be placed with now, if no worker
+ * were full. 0: no worker would take any. */
+uint64_t placement_room(const struct placement *placement, size_t model);
+
+/* Returns the time after which a request that is refused now would find room in the queue: the time
+ * in which the queue drains at the pace of the last placements. */
+uint64_t placement_retry_us(const struct placement *placement, size_t model, uint64_t now_us);
+
+/* The number of `total` places that are reserved for each of `model_count` models: half of an equal
+ * share. The other places go to the first requests that come. */
+uint32_t placement_reserve(uint32_t total, size_t model_count);
+
+#endif

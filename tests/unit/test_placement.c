@@ -1,0 +1,528 @@
+/* placement: the books are the sum over all requests after any event; the order of the queue; what
+ * others may expect. */
+#include "router/planner/placement.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static unsigned repeats(const char *name, unsigned usual)
+{
+    const char *set = getenv(name);
+    return set ? (unsigned)atoi(set) : usual;
+}
+
+static struct route_worker plain(enum worker_role role, uint64_t key)
+{
+    return (struct route_worker){.key = key,
+                                 .role = role,
+                                 .ready = true,
+                                 .capacity_tokens = 1000,
+                                 .unconfirmed_limit_tokens = 500,
+                                 .max_requests = 4};
+}
+
+/* ---------------------------------------------------------------------------------------- books */
+
+#define REQUESTS 24
+#define WORKERS  8
+
+struct life {
+    struct rng rng;
+    struct placement placement;
+    struct placement_request requests[REQUESTS];
+    struct placement_use uses[REQUESTS];
+    bool lives[REQUESTS];
+    uint64_t keys[WORKERS], next_key; /* 0: gone */
+};
+
+static void worker_comes(struct life *life, size_t slot)
+{
+    struct route_worker facts = plain(slot % 2 ? ROLE_DECODE : ROLE_PREFILL, ++life->next_key);
+    facts.leaving = rng_below(&life->rng, 8) == 0;
+    assert_int_equal(placement_worker_set(&life->placement, 0, &facts), STATUS_OK);
+    life->keys[slot] = facts.key;
+}
+
+static uint64_t some_key(struct life *life, size_t role)
+{
+    return rng_below(&life->rng, 4) ? life->keys[2 * rng_below(&life->rng, WORKERS / 2) + role] : 0;
+}
+
+static void any_event(struct life *life)
+{
+    size_t i = rng_below(&life->rng, REQUESTS), slot = rng_below(&life->rng, WORKERS);
+    struct placement_use *use = &life->uses[i];
+    if (rng_below(&life->rng, 40) == 0) {
+        if (life->keys[slot])
+            placement_worker_remove(&life->placement, life->keys[slot]);
+        life->keys[slot] = 0;
+        if (rng_below(&life->rng, 2))
+            worker_comes(life, slot);
+        return;
+    }
+    if (!life->lives[i]) {
+        placement_arrived(&life->placement, &life->requests[i], 0, i % 3);
+        *use = (struct placement_use){0};
+        life->lives[i] = true;
+        return;
+    }
+    switch (rng_below(&life->rng, 6)) {
+    case 0:
+        *use = (struct placement_use){.prefill = some_key(life, 0),
+                                      .decode = some_key(life, 1),
+                                      .working = rng_below(&life->rng, 5) != 0,
+                                      .prompt_tokens = 1 + rng_below(&life->rng, 100)};
+        use->longest_tokens = use->prompt_tokens + rng_below(&life->rng, 100);
+        break;
+    case 1: use->prefilled = true; break;
+    case 2: use->confirmed = true; break;
+    case 3: use->prompt_tokens++; break;
+    case 4: use->decode = some_key(life, 1); break;
+    default:
+        placement_ended(&life->placement, &life->requests[i]);
+        life->lives[i] = false;
+        return;
+    }
+    placement_track(&life->placement, &life->requests[i], use);
+}
+
+/* The sums, by their own definition. */
+static void check_books(struct life *life, uint64_t event)
+{
+    for (size_t slot = 0; slot < WORKERS; slot++) {
+        struct route_worker sum = {0};
+        uint64_t key = life->keys[slot];
+        size_t listed = 0;
+        for (size_t i = 0; i < REQUESTS && key; i++) {
+            const struct placement_use *use = &life->uses[i];
+            if (!life->lives[i])
+                continue;
+            if (slot % 2 == 0 && use->prefill == key) {
+                listed++;
+                sum.requests += !use->confirmed;
+                if (use->working && !use->prefilled)
+                    sum.work_tokens += use->prompt_tokens;
+            } else if (slot % 2 && use->decode == key && use->working) {
+                listed++;
+                sum.requests++;
+                sum.work_tokens += use->longest_tokens;
+                if (!use->confirmed)
+                    sum.unconfirmed_tokens += use->prompt_tokens;
+            }
+        }
+        const struct candidate *worker = candidates_get(&life->placement.candidates, key);
+        if (!worker)
+            continue;
+        for (struct placement_request *on = placement_first_of(&life->placement, key); on;
+             on = placement_next_of(on, key))
+            listed--;
+        if (listed || worker->is.requests != sum.requests ||
+            worker->is.work_tokens != sum.work_tokens ||
+            worker->is.unconfirmed_tokens != sum.unconfirmed_tokens)
+            fail_msg("event %llu: the books of worker %llu are wrong", (unsigned long long)event,
+                     (unsigned long long)key);
+    }
+}
+
+static void test_books_are_the_sum_after_each_event(void **state)
+{
+    (void)state;
+    static struct life life;
+    const struct placement_config config = {.model_count = 1};
+    memset(&life, 0, sizeof life);
+    life.rng = rng_seeded(3);
+    assert_int_equal(placement_init(&life.placement, &config), STATUS_OK);
+    for (size_t slot = 0; slot < WORKERS; slot++)
+        worker_comes(&life, slot);
+    for (uint64_t event = 0, events = repeats("EVENTS", 100000); event < events; event++) {
+        any_event(&life);
+        check_books(&life, event);
+        if (event % 64 == 0)
+            assert_true(placement_recount(&life.placement));
+    }
+    candidates_get(&life.placement.candidates, life.keys[0] ? life.keys[0] : life.keys[2])
+        ->is.work_tokens++;
+    assert_false(placement_recount(&life.placement)); /* it can tell */
+    placement_deinit(&life.placement);
+}
+
+/* ------------------------------------------------------------------------------------ the queue */
+
+/* A model with a prefill and a decode worker, which hold one request each, or as the test sets. */
+struct queue {
+    struct placement placement;
+    struct placement_request requests[32];
+    uint64_t prompts[32];
+    uint64_t now_us;
+    size_t count;
+};
+
+static struct route_worker *decode_of(struct queue *q)
+{
+    return &candidates_get(&q->placement.candidates, 2)->is;
+}
+
+static void queue_init(struct queue *q, uint32_t places)
+{
+    memset(q, 0, sizeof *q);
+    const struct placement_config config = {.model_count = 1, .local_us = 1000000};
+    assert_int_equal(placement_init(&q->placement, &config), STATUS_OK);
+    struct route_worker prefill = plain(ROLE_PREFILL, 1), decode = plain(ROLE_DECODE, 2);
+    prefill.max_requests = 0;
+    decode.max_requests = places;
+    assert_int_equal(placement_worker_set(&q->placement, 0, &prefill), STATUS_OK);
+    assert_int_equal(placement_worker_set(&q->placement, 0, &decode), STATUS_OK);
+    q->now_us = 10000000;
+}
+
+static size_t arrives(struct queue *q, uint64_t tenant, uint64_t prompt_tokens)
+{
+    size_t i = q->count++;
+    q->prompts[i] = prompt_tokens;
+    placement_arrived(&q->placement, &q->requests[i], 0, tenant);
+    placement_wait(&q->placement, &q->requests[i], PLACEMENT_NEW, q->now_us);
+    return i;
+}
+
+static void ends(struct queue *q, size_t i)
+{
+    placement_ended(&q->placement, &q->requests[i]);
+}
+
+/* Runs a pass. Returns the requests that were placed, in order, as text: "0 2 ". */
+static const char *pass_with(struct queue *q, const struct route_handle *handle)
+{
+    static char placed[200];
+    size_t length = 0;
+    placed[0] = 0;
+    placement_begin(&q->placement, 0, q->now_us);
+    for (struct placement_request *request; (request = placement_next(&q->placement));) {
+        size_t i = (size_t)(request - q->requests);
+        uint64_t tokens;
+        struct placement_ask ask = {
+            .request = {.prompt_tokens = q->prompts[i], .total_tokens = q->prompts[i] + 1},
+            .handle = request->turn == PLACEMENT_REGIVE ? handle : NULL};
+        struct route_choice choice = placement_choose(&q->placement, request, &ask, &tokens);
+        if (choice.outcome != ROUTE_PLACED)
+            continue;
+        placement_stop_waiting(&q->placement, request);
+        placement_track(&q->placement, request,
+                        &(struct placement_use){.prefill = choice.prefill,
+                                                .decode = choice.decode,
+                                                .working = true,
+                                                .prompt_tokens = q->prompts[i],
+                                                .longest_tokens = tokens});
+        placement_placed(&q->placement, request, choice.prefill, choice.decode);
+        length += (size_t)snprintf(placed + length, sizeof placed - length, "%zu ", i);
+    }
+    return placed;
+}
+
+static const char *pass(struct queue *q)
+{
+    return pass_with(q, NULL);
+}
+
+static void queue_end(struct queue *q)
+{
+    for (size_t i = 0; i < q->count; i++)
+        if (q->requests[i].order)
+            placement_ended(&q->placement, &q->requests[i]);
+    assert_int_equal(q->placement.waiting, 0);
+    assert_int_equal(q->placement.queues[0].lacking, 0);
+    assert_true(TAILQ_EMPTY(&q->placement.queues[0].tenants));
+    placement_deinit(&q->placement);
+}
+
+static void over(struct queue *q, size_t i)
+{
+    ends(q, i);
+    q->requests[i].order = 0;
+}
+
+static void test_tenants_are_served_in_turns(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 3);
+    for (int i = 0; i < 6; i++)
+        arrives(&q, 100, 1);                 /* 0 to 5: a flood */
+    size_t other = arrives(&q, 200, 1);      /* 6 */
+    size_t third = arrives(&q, 300, 1);      /* 7 */
+    arrives(&q, 200, 1);                     /* 8 */
+    assert_string_equal(pass(&q), "0 6 7 "); /* each one of its own */
+    over(&q, 0);
+    assert_string_equal(pass(&q), "1 "); /* 300 has nothing more: 100 was served longest ago */
+    over(&q, other);
+    assert_string_equal(pass(&q), "8 ");
+    over(&q, third);
+    assert_string_equal(pass(&q), "2 "); /* within a tenant by arrival */
+    queue_end(&q);
+}
+
+static void test_new_tenants_do_not_wait_behind_a_flood(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 1);
+    for (int i = 0; i < 20; i++)
+        arrives(&q, 100, 1);
+    assert_string_equal(pass(&q), "0 ");
+    size_t small = arrives(&q, 200, 1);
+    over(&q, 0);
+    assert_string_equal(pass(&q), "1 "); /* at most one before it */
+    over(&q, 1);
+    char expected[8];
+    snprintf(expected, sizeof expected, "%zu ", small);
+    assert_string_equal(pass(&q), expected);
+    queue_end(&q);
+}
+
+/* Smaller ones pass a large prompt for a while, then nothing does. */
+static void test_overtaking_is_bounded(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 0);
+    decode_of(&q)->unconfirmed_tokens = 400; /* others', 500 at most */
+    size_t large = arrives(&q, 100, 200);
+    arrives(&q, 100, 60);
+    arrives(&q, 200, 70);
+    arrives(&q, 200, 50);
+    assert_string_equal(pass(&q), "1 ");
+    over(&q, 1);
+    q.now_us += PLACEMENT_OVERTAKE_US - 1;
+    assert_string_equal(pass(&q), "2 ");
+    over(&q, 2);
+    q.now_us++;
+    arrives(&q, 300, 10);
+    assert_string_equal(pass(&q), ""); /* its place is held, for other tenants' too */
+    decode_of(&q)->unconfirmed_tokens = 300;
+    q.placement.candidates.version++;
+    assert_string_equal(pass(&q), "0 ");
+    over(&q, large);
+    assert_string_equal(pass(&q), "3 4 ");
+    queue_end(&q);
+}
+
+/* A request isn't searched for again while nothing has changed for one that needs less. */
+static void test_what_is_known_to_be_full_is_not_tried(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 1);
+    arrives(&q, 1, 10);
+    assert_string_equal(pass(&q), "0 ");
+    arrives(&q, 2, 20);
+    arrives(&q, 2, 30);
+    assert_string_equal(pass(&q), "");
+    decode_of(&q)->max_requests = 9; /* unknown to the core: no version */
+    assert_string_equal(pass(&q), "");
+    arrives(&q, 3, 40); /* a new one is tried once: it may be too long for all */
+    assert_string_equal(pass(&q), "3 ");
+    over(&q, 0);
+    assert_string_equal(pass(&q), "1 2 ");
+    queue_end(&q);
+}
+
+static void test_those_placed_again_come_first_by_arrival(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 0);
+    decode_of(&q)->unconfirmed_limit_tokens = 1000000;
+    for (int i = 0; i < 5; i++)
+        arrives(&q, 100 + (uint64_t)i, 1);
+    assert_string_equal(pass(&q), "0 1 2 3 4 ");
+    arrives(&q, 900, 1);
+    static const int lost[] = {3, 0, 2, 1}; /* their worker is, and they come in any order */
+    for (int k = 0; k < 4; k++) {
+        int i = lost[k];
+        placement_track(&q.placement, &q.requests[i], &(struct placement_use){0});
+        placement_wait(&q.placement, &q.requests[i], i == 2 ? PLACEMENT_REGIVE : PLACEMENT_AGAIN,
+                       q.now_us);
+    }
+    const struct route_handle handle = {.prefill = 1};
+    assert_string_equal(pass_with(&q, &handle), "2 0 1 3 5 ");
+    queue_end(&q);
+}
+
+/* The life of a request that lacked a worker hears that there is one, though its turn doesn't
+ * come. */
+static void test_who_lacked_a_worker_hears_of_one(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 1);
+    arrives(&q, 1, 1);
+    assert_string_equal(pass(&q), "0 ");
+    struct route_worker away = plain(ROLE_DECODE, 2);
+    away.ready = false;
+    away.max_requests = 1;
+    assert_int_equal(placement_worker_set(&q.placement, 0, &away), STATUS_OK);
+    arrives(&q, 2, 10);
+    arrives(&q, 3, 10);
+    assert_string_equal(pass(&q), "");
+    assert_int_equal(q.placement.queues[0].lacking, 2);
+    away.ready = true;
+    assert_int_equal(placement_worker_set(&q.placement, 0, &away), STATUS_OK);
+    q.now_us += PLACEMENT_OVERTAKE_US;
+    assert_string_equal(pass(&q), ""); /* full */
+    assert_int_equal(q.placement.queues[0].lacking, 0);
+    queue_end(&q);
+}
+
+/* Any order of arrivals, passes and ends keeps the queue whole. */
+static void test_the_queue_stays_whole(void **state)
+{
+    (void)state;
+    static struct queue q;
+    struct rng rng = rng_seeded(5);
+    queue_init(&q, 4);
+    q.count = COUNT(q.requests);
+    for (unsigned event = 0; event < repeats("EVENTS", 100000) / 5; event++) {
+        size_t i = rng_below(&rng, q.count);
+        q.now_us += rng_below(&rng, 50000);
+        if (!q.requests[i].order) {
+            q.prompts[i] = 1 + rng_below(&rng, 300);
+            placement_arrived(&q.placement, &q.requests[i], 0, rng_below(&rng, 6));
+            placement_wait(&q.placement, &q.requests[i], PLACEMENT_NEW, q.now_us);
+        } else if (rng_below(&rng, 3) == 0) {
+            over(&q, i);
+        } else if (!q.requests[i].waiting) {
+            placement_track(&q.placement, &q.requests[i], &(struct placement_use){0});
+            placement_wait(&q.placement, &q.requests[i], PLACEMENT_AGAIN, q.now_us);
+        }
+        if (rng_below(&rng, 2))
+            (void)pass(&q);
+        uint32_t waiting = 0;
+        for (size_t k = 0; k < q.count; k++)
+            waiting += q.requests[k].order && q.requests[k].waiting;
+        assert_int_equal(q.placement.waiting, waiting);
+        assert_int_equal(q.placement.queues[0].count, waiting);
+        assert_true(decode_of(&q)->requests <= 4);
+    }
+    queue_end(&q);
+}
+
+/* One tenant more than has a turn of its own shares one with the others beyond. */
+static void test_tenants_beyond_the_limit_share_a_turn(void **state)
+{
+    (void)state;
+    static struct placement placement;
+    const struct placement_config config = {.model_count = 1};
+    size_t count = PLACEMENT_MAX_TENANTS + 2;
+    struct placement_request *requests = calloc(count, sizeof *requests);
+    assert_non_null(requests);
+    assert_int_equal(placement_init(&placement, &config), STATUS_OK);
+    for (size_t i = 0; i < count; i++) {
+        placement_arrived(&placement, &requests[i], 0, i);
+        placement_wait(&placement, &requests[i], PLACEMENT_NEW, 1);
+    }
+    assert_int_equal(placement.queues[0].shared.count, 2);
+    for (size_t i = 0; i < count; i++)
+        placement_ended(&placement, &requests[i]);
+    assert_int_equal(placement.queues[0].shared.count, 0);
+    assert_true(TAILQ_EMPTY(&placement.queues[0].tenants));
+    placement_deinit(&placement);
+    free(requests);
+}
+
+/* ------------------------------------------------------------------------------ expectations */
+
+static void test_when_to_try_again(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 0);
+    decode_of(&q)->unconfirmed_limit_tokens = 1000000;
+    assert_int_equal(placement_retry_us(&q.placement, 0, q.now_us), PLACEMENT_RETRY_LEAST_US);
+    for (int i = 0; i < 10; i++) { /* one every 2 s */
+        arrives(&q, 1, 1);
+        (void)pass(&q);
+        q.now_us += 2000000;
+    }
+    assert_int_equal(placement_retry_us(&q.placement, 0, q.now_us), 2000000);
+    decode_of(&q)->ready = false;
+    for (int i = 0; i < 4; i++)
+        arrives(&q, 1, 1);
+    assert_int_equal(placement_retry_us(&q.placement, 0, q.now_us), 10000000);
+    q.now_us += 600000000; /* nothing drains */
+    assert_int_equal(placement_retry_us(&q.placement, 0, q.now_us), 30000000);
+    for (int i = 0; i < 15; i++)
+        arrives(&q, 1, 1);
+    assert_int_equal(placement_retry_us(&q.placement, 0, q.now_us), PLACEMENT_RETRY_MOST_US);
+    queue_end(&q);
+}
+
+static void test_ready_is_that_a_request_would_be_served(void **state)
+{
+    (void)state;
+    static struct placement placement;
+    const struct placement_config config = {.model_count = 2, .local_us = 1000};
+    struct route_worker prefill = plain(ROLE_PREFILL, 1), decode = plain(ROLE_DECODE, 2);
+    uint64_t at_us;
+    assert_int_equal(placement_init(&placement, &config), STATUS_OK);
+    assert_false(placement_serves(&placement, 0, 5000, &at_us));
+    assert_true(at_us == UINT64_MAX);
+    assert_int_equal(placement_room(&placement, 0), 0);
+    assert_int_equal(placement_worker_set(&placement, 0, &decode), STATUS_OK);
+    assert_true(placement_serves(&placement, 0, 5000, &at_us));
+    assert_int_equal(placement_room(&placement, 0), 1000);
+    assert_false(placement_serves(&placement, 1, 5000, &at_us)); /* another model */
+    prefill.ready = false;
+    prefill.away_since_us = 4500;
+    assert_int_equal(placement_worker_set(&placement, 0, &prefill), STATUS_OK);
+    assert_false(placement_serves(&placement, 0, 5000, &at_us));
+    assert_int_equal(at_us, 5500);
+    assert_true(placement_serves(&placement, 0, 5500, &at_us));
+    candidates_get(&placement.candidates, 2)->is.requests = 4; /* full: it would wait for room */
+    assert_true(placement_serves(&placement, 0, 5500, &at_us));
+    placement_worker_remove(&placement, 1);
+    prefill.key = 3;
+    prefill.ready = true;
+    prefill.numerics_id = 9; /* fits none */
+    assert_int_equal(placement_worker_set(&placement, 0, &prefill), STATUS_OK);
+    assert_true(placement_serves(&placement, 0, 5500, &at_us));
+    placement_deinit(&placement);
+}
+
+static void test_reserves(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t total;
+        size_t pools;
+        uint32_t reserve;
+    } cases[] = {{4096, 1, 2048}, {4096, 2, 1024}, {4096, 3, 682}, {4096, 16, 128},
+                 {4, 2, 1},       {3, 2, 0},       {1, 16, 0},     {UINT32_MAX, 1, 2147483647}};
+    for (size_t i = 0; i < COUNT(cases); i++)
+        assert_int_equal(placement_reserve(cases[i].total, cases[i].pools), cases[i].reserve);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_books_are_the_sum_after_each_event),
+        cmocka_unit_test(test_tenants_are_served_in_turns),
+        cmocka_unit_test(test_new_tenants_do_not_wait_behind_a_flood),
+        cmocka_unit_test(test_overtaking_is_bounded),
+        cmocka_unit_test(test_what_is_known_to_be_full_is_not_tried),
+        cmocka_unit_test(test_those_placed_again_come_first_by_arrival),
+        cmocka_unit_test(test_who_lacked_a_worker_hears_of_one),
+        cmocka_unit_test(test_the_queue_stays_whole),
+        cmocka_unit_test(test_tenants_beyond_the_limit_share_a_turn),
+        cmocka_unit_test(test_when_to_try_again),
+        cmocka_unit_test(test_ready_is_that_a_request_would_be_served),
+        cmocka_unit_test(test_reserves),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -58,7 +58,8 @@ def test_a_misspelt_variable_is_warned_of(variable, told):
 
 
 def test_right_variables_are_not_warned_of():
-    done = run("baton generate", "--server", "127.0.0.1:1", "x", BATON_KV_TOKENS="4096", BATON_MODEL="/a/folder", BATON_BUILD="x")
+    done = run("baton generate", "--server", "127.0.0.1:1", "x", BATON_KV_TOKENS="4096", BATON_MODEL="/a/folder", BATON_BUILD="x", BATON_LONG="1",
+               BATON_DATA="/data")
     assert "warning" not in done.stderr and "cannot reach a router at 127.0.0.1:1: Connection refused" in done.stderr
 
 

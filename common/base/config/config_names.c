@@ -239,7 +239,8 @@ static const char *const known[] = {
     "BATON_WORKER_WAIT",
 };
 /* Variables of the build and of the tests. */
-static const char *const foreign[] = {"BATON_BUILD", "BATON_PYTHON", "BATON_SIM_", "BATON_TEST_"};
+static const char *const foreign[] = {"BATON_BUILD",  "BATON_DATA", "BATON_LONG",
+                                      "BATON_PYTHON", "BATON_SIM_", "BATON_TEST_"};
 
 /* Returns the number of letters to change, insert or delete (Levenshtein). */
 static size_t distance(const char *a, const char *b)

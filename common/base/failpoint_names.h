@@ -37,6 +37,7 @@
     X("step.computing", false, "rows are chosen and about to be computed")                         \
     X("step.fails", true, "fail: the engine can't compute this step")                              \
     X("pool.join", false, "a compute thread has woken for a job and hasn't begun it")              \
+    X("step.misdirected", true, "fail: a sequence reads and writes its neighbour's KV blocks")     \
     X("step.move_fails", true, "fail: a KV block can't be copied, swapped out or swapped in")      \
     X("step.after_chunk", false, "rows of a prompt were computed")                                 \
     X("step.after_decode", false, "a step without prompt rows was computed")                       \

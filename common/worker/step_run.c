@@ -250,6 +250,8 @@ void step_run_plan(struct step_run *run, const struct step_plan *plan)
         const struct planned_rows *part = &plan->parts[i];
         struct engine_sequence *input = &run->inputs[i];
         *input = engine_input(part);
+        if (i && input->block_count <= input[-1].block_count && FAILPOINT_FAILS("step.misdirected"))
+            input->blocks = input[-1].blocks;
         add_scores(run, part, input, &scored);
         if (part->samples && part->sequence->constraint) {
             struct step_allowed allowed = step_constraints_find(run->constraints, part->sequence);

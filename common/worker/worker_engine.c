@@ -13,8 +13,8 @@
 #define MODULE             "worker"
 #define CHUNK_LEAST_TOKENS 128 /* with fewer rows the kernels don't reach their speed */
 
-/* Reads the profile and takes its capacity. Every worker has noise of its own, the same at each
- * start. */
+/* Reads the profile, takes its capacity, and saves memory. Every worker has noise of its own, the
+ * same at each start. */
 static enum status settle_mock(struct worker_config *config, struct error *err)
 {
     if (config->engine != ENGINE_MOCK)
@@ -23,7 +23,10 @@ static enum status settle_mock(struct worker_config *config, struct error *err)
     config->mock.noise_seed ^= hash_bytes(config->name, strlen(config->name), HASH_SEED);
     if (!config->kv_tokens_given)
         config->kv_tokens = (uint32_t)config->mock.kv_tokens;
-    (void)mallopt(M_ARENA_MAX, 1); /* many of them share a machine, and none is in a hurry */
+    /* Many of them share a machine, and none is in a hurry. The lane shm takes 5 MB a process. */
+    if (config->transport == KV_LANE_AUTO)
+        config->transport = KV_LANE_TCP;
+    (void)mallopt(M_ARENA_MAX, 1);
     return STATUS_OK;
 }
 

@@ -31,7 +31,7 @@ def ask(client, requests, company):
 
 def test_same_request_same_bytes(start_cluster, connect, tmp_path):
     """Alone, together, over shm and tcp, without a handoff, in chunks of any length, from the prefix cache, with swaps, after a decode
-    worker's death. Then a block that changes unseen: its answer is another one."""
+    worker's death. Then a block that changes unseen, and blocks of another sequence: such an answer is another one."""
     requests = requests_for(2048, COUNT)
     armed = tmp_path / "armed"
     arm(armed, "")
@@ -56,9 +56,14 @@ def test_same_request_same_bytes(start_cluster, connect, tmp_path):
     # Too few blocks for all: some are swapped or computed again. Steps take time, so that all are there at once.
     profile = tmp_path / "steps.json"
     profile.write_text(json.dumps(PROFILE | {"name": "steps", "decode": {"step_us": 5000, "row_us": 0, "context_us": 0}}))
-    cluster, client = run("auto", 0, 1, 64, flags=["--kv-tokens", "2048"], profile=profile)
+    cluster, client = run("auto", 0, 1, 64, flags=["--kv-tokens", "2048"], profile=profile,
+                          environment={"decode-0": {"BATON_FAILPOINTS": f"@{armed}"}})
     assert [outcome(a) for a in ask(client, requests, company=True)] == alone, "without a handoff"
     assert cluster.total("decode-0", "baton_preemptions_total") > 0
+    arm(armed, "decode-0:step.misdirected=fail@20")
+    wrong = [outcome(a) != right for a, right in zip(ask(client, requests, company=True), alone)]
+    arm(armed, "")
+    assert [hit[0] for hit in cluster.failpoint_hits()] == ["step.misdirected"] and any(wrong), "another sequence's blocks go unnoticed"
     cluster.stop()
 
     cluster, client = run("tcp", 2, 2, 16, environment={f"decode-{i}": {"BATON_FAILPOINTS": f"@{armed}"} for i in (0, 1)})

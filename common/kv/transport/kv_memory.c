@@ -4,11 +4,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#define PAGE_BYTES      ((size_t)4096)
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 
 static size_t mapped_bytes(size_t bytes)
 {
-    return (bytes + HUGE_PAGE_BYTES - 1) & ~(HUGE_PAGE_BYTES - 1);
+    size_t page = bytes < HUGE_PAGE_BYTES ? PAGE_BYTES : HUGE_PAGE_BYTES;
+    return (bytes + page - 1) & ~(page - 1);
 }
 
 enum status kv_memory_map(size_t bytes, uint8_t **out, struct error *err)
@@ -18,7 +20,8 @@ enum status kv_memory_map(size_t bytes, uint8_t **out, struct error *err)
     if (memory == MAP_FAILED)
         return error_set(err, STATUS_LIMIT, "a KV pool of %zu bytes can't be allocated: %s", bytes,
                          strerror(errno));
-    madvise(memory, mapped, MADV_HUGEPAGE); /* only for speed: may be refused */
+    if (mapped >= HUGE_PAGE_BYTES)
+        madvise(memory, mapped, MADV_HUGEPAGE); /* only for speed: may be refused */
     *out = memory;
     return STATUS_OK;
 }

@@ -1,5 +1,5 @@
-/* Memory of a pool that no other process maps: zeroed as it is touched, in huge pages if the kernel
- * gives any. */
+/* Memory of a pool that no other process maps: zeroed as it is touched. From 2 MiB on it is in huge
+ * pages if the kernel gives any. */
 #ifndef BATON_KV_TRANSPORT_KV_MEMORY_H
 #define BATON_KV_TRANSPORT_KV_MEMORY_H
 

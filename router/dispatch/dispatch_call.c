@@ -497,6 +497,7 @@ void request_execute(struct dispatch *dispatch, struct request *request,
         case LIFE_SEND_RELEASE: worker_command(dispatch, request, action); break;
         case LIFE_DELIVER: deliver(dispatch, request, action); break;
         case LIFE_FINISH: finish_choice(dispatch, request, action); break;
+        case LIFE_SILENT: request_is_silent(dispatch, request, action->worker); break;
         }
     }
     count_state(dispatch, request);

@@ -105,6 +105,8 @@ void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request 
 /* Checks each message against its request before it is believed. */
 void worker_said(struct dispatch *dispatch, struct link_message *message);
 void worker_link_ended(struct dispatch *dispatch, struct worker_link *link);
+/* The worker owes the request a token, and has said nothing of it for token-timeout. */
+void request_is_silent(struct dispatch *dispatch, struct request *request, uint64_t key);
 /* Executes a SEND_... action of the life. Sends nothing where the session is down. */
 void worker_command(struct dispatch *dispatch, struct request *request,
                     const struct life_action *action);

@@ -215,6 +215,7 @@ static void take_opened(struct dispatch *dispatch, struct worker *worker, struct
     const Baton__Worker__V1__Handle *handle = opened->handle;
     struct handle_ref ref = {handle->incarnation, handle->id, handle->generation};
     struct life_actions actions;
+    request_life_on_sign(&request->life, dispatch->now_us, worker->key, opened->attempt);
     if (request_life_on_opened(&request->life, worker->key, opened->attempt, ref, &actions)) {
         if (!request_keep_handle(request, handle))
             request_life_on_fail(&request->life, TERMINAL_INTERNAL, "memory", &actions);
@@ -278,6 +279,7 @@ static void on_prompt_logprobs(struct dispatch *dispatch, struct worker *worker,
     struct request *request = find_request(dispatch, said->request);
     if (!request || said->attempt != request->life.attempt)
         return;
+    request_life_on_sign(&request->life, dispatch->now_us, worker->key, said->attempt);
     for (size_t done = 0; done < said->n_logprobs && request->state == CHOICE_OPEN;) {
         size_t left = said->n_logprobs - done;
         uint32_t count = left < SCORES_OF_A_PART ? (uint32_t)left : SCORES_OF_A_PART;
@@ -350,6 +352,7 @@ static void on_token(struct dispatch *dispatch, struct worker *worker,
                                .finish = (enum finish_reason)said->finish};
     struct life_actions actions;
     uint32_t delivered = request->life.delivered;
+    request_life_on_sign(&request->life, dispatch->now_us, worker->key, said->attempt);
     request_life_on_token(&request->life, &token, &actions);
     if (!request->call->prompt_only)
         worker->tokens += request->life.delivered - delivered;
@@ -494,6 +497,7 @@ static void on_pulled(struct dispatch *dispatch, struct worker *worker,
     struct request *request = find_request(dispatch, pulled->request);
     if (!request || pulled->attempt != request->life.attempt)
         return;
+    request_life_on_sign(&request->life, dispatch->now_us, worker->key, pulled->attempt);
     note_lane(dispatch, workers_get(&dispatch->workers, request->life.prefill), pulled);
     struct request_timing *timing = &request->timing;
     str_copy(timing->lane, sizeof timing->lane, pulled->lane);
@@ -512,6 +516,7 @@ static void on_prefilled(struct dispatch *dispatch, struct worker *worker,
     if (!request || prefilled->attempt != request->life.attempt)
         return;
     struct call *call = request->call;
+    request_life_on_sign(&request->life, dispatch->now_us, worker->key, prefilled->attempt);
     worker->prompt_tokens += (uint64_t)call->prompt_count + request->life.handle_emitted;
     if (!call->cached_known) /* other choices, and later attempts, find more */
         call->cached_tokens = prefilled->cached_tokens < call->prompt_count
@@ -611,6 +616,23 @@ static void session_lost(struct dispatch *dispatch, uint64_t key)
             request_trace_why(&request->trace, attempt, "session_lost");
         request_execute(dispatch, request, &actions);
     }
+}
+
+void request_is_silent(struct dispatch *dispatch, struct request *request, uint64_t key)
+{
+    struct life_actions actions;
+    uint32_t attempt = request->life.attempt;
+    const struct worker *worker = workers_get(&dispatch->workers, key);
+    if (!worker || worker->load.queued_requests || worker->load.queued_tokens)
+        return; /* it waits in the worker's queue */
+    log_warn_lifecycle("dispatch",
+                       "req=%s attempt=%u worker=%s msg=\"this worker owes it a token and says "
+                       "nothing: it goes elsewhere\"",
+                       request->call->name, attempt, worker->info.name);
+    request_life_on_silent(&request->life, key, &actions);
+    if (actions.count)
+        request_trace_why(&request->trace, attempt, "silent");
+    request_execute(dispatch, request, &actions);
 }
 
 void worker_link_ended(struct dispatch *dispatch, struct worker_link *link)

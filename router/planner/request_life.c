@@ -25,7 +25,9 @@ struct request_limits request_limits_default(void)
                                    .no_worker_us = 3000000,
                                    .local_us = 1000000,
                                    .pause_us = 10000,
-                                   .max_pause_us = 1000000};
+                                   .max_pause_us = 1000000,
+                                   .progress_tokens = 64,
+                                   .silence_us = 60000000};
 }
 
 /* ---------------------------------------------------------------------------------------- parts */
@@ -72,16 +74,22 @@ static void finish(struct request_life *life, enum terminal_status status, const
 }
 
 struct cause {
-    bool refused, lost;
+    bool refused, lost, moved;
     uint64_t avoid_prefill, avoid_decode;
 };
 
+/* Ends the life at its limits. A planned move is forgiven at once. */
 static bool may_try_again(struct request_life *life, struct cause cause, struct life_actions *out)
 {
     life->losses += cause.lost;
-    if (life->losses >= life->limits.losses)
+    if (cause.moved) {
+        life->forgiven.attempts++;
+        return true;
+    }
+    life->failed_at = life->delivered;
+    if (life->losses - life->forgiven.losses >= life->limits.losses)
         finish(life, TERMINAL_UNAVAILABLE, "losses", out);
-    else if (life->attempt >= life->limits.attempts)
+    else if (life->attempt - life->forgiven.attempts >= life->limits.attempts)
         finish(life, cause.refused ? TERMINAL_OVERLOADED : TERMINAL_UNAVAILABLE, "attempts", out);
     return life->state != REQUEST_ENDED;
 }
@@ -92,16 +100,18 @@ static void ask_for_place(struct request_life *life, struct life_actions *out)
         append(out, life->state == REQUEST_REGIVE ? LIFE_PLACE_DECODE : LIFE_PLACE);
     action->avoid_prefill = life->avoid_prefill;
     action->avoid_decode = life->avoid_decode;
+    action->again = life->state == REQUEST_REGIVE ? AGAIN_NOT : life->again;
     life->place_at_us = UINT64_MAX;
 }
 
 /* The pause between the last placement and that of the coming attempt; 0: none. */
 static uint64_t pause_us(const struct request_life *life)
 {
-    if (life->attempt <= 2)
+    uint32_t attempts = life->attempt - life->forgiven.attempts;
+    if (attempts <= 2)
         return 0;
     uint64_t pause_us = life->limits.pause_us;
-    for (uint32_t i = 3; i < life->attempt && pause_us < life->limits.max_pause_us; i++)
+    for (uint32_t i = 3; i < attempts && pause_us < life->limits.max_pause_us; i++)
         pause_us *= 2;
     return pause_us < life->limits.max_pause_us ? pause_us : life->limits.max_pause_us;
 }
@@ -126,6 +136,13 @@ static void deliver(struct request_life *life, const struct life_token *token,
 {
     life->delivered++;
     life->step_failed = false;
+    uint32_t progress = life->limits.progress_tokens;
+    if (progress && life->delivered - life->failed_at >= progress) {
+        /* All limits begin anew, with the current attempt as the first one. */
+        life->forgiven = (struct life_forgiven){
+            .attempts = life->attempt - 1, .runs = life->runs - life->ran, .losses = life->losses};
+        life->failed_at = life->delivered;
+    }
     struct life_action *action = append(out, LIFE_DELIVER);
     action->index = token->index;
     action->id = token->id;
@@ -139,6 +156,13 @@ static void deliver(struct request_life *life, const struct life_token *token,
     finish(life, TERMINAL_OK, "finished", out);
 }
 
+/* Counts a prefill of this attempt. */
+static void count_run(struct request_life *life)
+{
+    life->runs++;
+    life->ran = true;
+}
+
 /* Prefills the prompt and the emitted tokens again, on other workers if possible. */
 static void run_again(struct request_life *life, struct cause cause, struct life_actions *out)
 {
@@ -146,7 +170,9 @@ static void run_again(struct request_life *life, struct cause cause, struct life
         deliver(life, &(struct life_token){.index = life->delivered + 1}, out);
         return;
     }
-    if (life->runs >= life->limits.runs) {
+    if (cause.moved)
+        life->forgiven.runs += life->ran;
+    if (life->runs - life->forgiven.runs >= life->limits.runs) {
         if (life->step_failed)
             finish(life, TERMINAL_INTERNAL, "step_failed", out);
         else
@@ -156,15 +182,19 @@ static void run_again(struct request_life *life, struct cause cause, struct life
     if (!may_try_again(life, cause, out))
         return;
     release(life, out);
+    /* A request has nothing to do with the first loss since progress, and there are at most as many
+     * of them as requests were under way. The budget pays for the others. */
+    bool first_loss = cause.lost && life->losses - life->forgiven.losses == 1;
+    bool uncomputed = cause.refused && !life->ran;
+    life->again = cause.moved ? AGAIN_MOVED : first_loss || uncomputed ? AGAIN_FREE : AGAIN_CHARGED;
     life->prefill = 0;
-    life->has_handle = false;
+    life->has_handle = life->ran = false;
     place(life, REQUEST_QUEUED, cause, out);
 }
 
 /* Gives the handle to another decode worker. Costs no run. Only the old reader gets a Release. */
-static void give_again(struct request_life *life, bool refused, struct life_actions *out)
+static void give_again(struct request_life *life, struct cause cause, struct life_actions *out)
 {
-    struct cause cause = {.refused = refused, .lost = !refused, .avoid_decode = life->decode};
     if (!may_try_again(life, cause, out))
         return;
     if (life->state == REQUEST_DECODE)
@@ -209,7 +239,7 @@ void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t
         return; /* it ended during the search for a place */
     life->no_worker_since_us = life->away_since_us = UINT64_MAX;
     life->local = false;
-    life->placed_us = now_us;
+    life->placed_us = life->sign_us = now_us;
     life->decode = decode;
     life->ends_at_prefill = !decode;
     if (life->state == REQUEST_REGIVE) {
@@ -223,7 +253,7 @@ void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t
     if (prefill) {
         send(life, LIFE_SEND_PREFILL, prefill, out);
     } else {
-        life->runs++;
+        count_run(life);
         send(life, LIFE_SEND_DECODE, decode, out);
     }
 }
@@ -259,11 +289,12 @@ bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t
     out->count = 0;
     if (!is_current(life, attempt) || life->state != REQUEST_PREFILL || worker != life->prefill)
         return false;
-    life->runs++; /* a prefill that is never opened costs no run */
+    count_run(life); /* a prefill that is never opened costs no run */
     if (life->ends_at_prefill)
         return false;
     life->has_handle = true;
     life->ref = ref;
+    life->handle_attempt = attempt;
     if (life->decode) {
         life->state = REQUEST_DECODE;
         send(life, LIFE_SEND_DECODE, life->decode, out);
@@ -272,6 +303,13 @@ bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t
         append(out, LIFE_PLACE_DECODE);
     }
     return true;
+}
+
+void request_life_on_sign(struct request_life *life, uint64_t now_us, uint64_t worker,
+                          uint32_t attempt)
+{
+    if (attempt == life->attempt && (worker == life->prefill || worker == life->decode))
+        life->sign_us = now_us;
 }
 
 void request_life_on_token(struct request_life *life, const struct life_token *token,
@@ -341,10 +379,31 @@ void request_life_on_refused(struct request_life *life, uint64_t worker, uint32_
     } else if (by_prefill) {
         run_again(life, (struct cause){.refused = true, .avoid_prefill = worker}, out);
     } else if (life->has_handle) {
-        give_again(life, true, out);
+        give_again(life, (struct cause){.refused = true, .avoid_decode = worker}, out);
     } else {
         life->runs--; /* it did not run */
+        life->ran = false;
         run_again(life, (struct cause){.refused = true, .avoid_decode = worker}, out);
+    }
+}
+
+/* The request needs another worker in the place of this one. */
+static void replace(struct request_life *life, uint64_t worker, struct cause cause,
+                    struct life_actions *out)
+{
+    if (life->state == REQUEST_PREFILL && worker == life->prefill) {
+        cause.avoid_prefill = worker;
+        run_again(life, cause, out);
+    } else if (life->state == REQUEST_PREFILL && worker == life->decode) {
+        life->decode = 0; /* another is chosen after Opened */
+    } else if (life->state != REQUEST_DECODE || worker != life->decode) {
+        return; /* in DECODE only the decode worker decides whether the prefill worker is lost */
+    } else {
+        cause.avoid_decode = worker;
+        if (life->has_handle && !life->from_decode)
+            give_again(life, cause, out);
+        else
+            run_again(life, cause, out);
     }
 }
 
@@ -352,16 +411,37 @@ void request_life_on_session_lost(struct request_life *life, uint64_t worker,
                                   struct life_actions *out)
 {
     out->count = 0;
-    if (life->state == REQUEST_PREFILL && worker == life->prefill)
+    replace(life, worker, (struct cause){.lost = true}, out);
+}
+
+void request_life_on_moved(struct request_life *life, uint64_t worker, struct life_actions *out)
+{
+    out->count = 0;
+    replace(life, worker, (struct cause){.moved = true}, out);
+}
+
+uint64_t request_life_owing(const struct request_life *life)
+{
+    switch (life->state) {
+    case REQUEST_PREFILL: return life->prefill;
+    case REQUEST_DECODE:
+        return life->has_handle && life->delivered <= life->handle_emitted &&
+                       life->attempt == life->handle_attempt
+                   ? life->prefill
+                   : life->decode;
+    default: return 0;
+    }
+}
+
+void request_life_on_silent(struct request_life *life, uint64_t worker, struct life_actions *out)
+{
+    out->count = 0;
+    /* The reader of a worker that hangs waits, as it hears heartbeats. */
+    if (life->state == REQUEST_DECODE && worker == life->prefill &&
+        life->delivered <= life->handle_emitted)
         run_again(life, (struct cause){.lost = true, .avoid_prefill = worker}, out);
-    else if (life->state == REQUEST_PREFILL && worker == life->decode)
-        life->decode = 0; /* another is chosen after Opened */
-    else if (life->state != REQUEST_DECODE || worker != life->decode)
-        return; /* in DECODE only the decode worker decides whether the prefill worker is lost */
-    else if (life->has_handle && !life->from_decode)
-        give_again(life, false, out);
     else
-        run_again(life, (struct cause){.lost = true, .avoid_decode = worker}, out);
+        replace(life, worker, (struct cause){.lost = true}, out);
 }
 
 void request_life_on_cancel(struct request_life *life, struct life_actions *out)
@@ -400,20 +480,30 @@ static uint64_t local_at_us(const struct request_life *life)
     return asks ? later_us(life->away_since_us, life->limits.local_us) : UINT64_MAX;
 }
 
+static uint64_t silent_at_us(const struct request_life *life)
+{
+    bool owed = life->limits.silence_us && request_life_owing(life);
+    return owed ? later_us(life->sign_us, life->limits.silence_us) : UINT64_MAX;
+}
+
 void request_life_on_tick(struct request_life *life, uint64_t now_us, struct life_actions *out)
 {
     out->count = 0;
     if (life->state == REQUEST_ENDED)
         return;
     bool waits = life->state == REQUEST_QUEUED || life->state == REQUEST_REGIVE;
-    if (life->deadline_us <= now_us)
+    if (life->deadline_us <= now_us) {
         finish(life, TERMINAL_DEADLINE, "deadline", out);
-    else if (waits && no_worker_end_us(life) <= now_us)
+    } else if (waits && no_worker_end_us(life) <= now_us) {
         finish(life, TERMINAL_UNAVAILABLE, "no_worker", out);
-    else if (waits && life->place_at_us <= now_us)
+    } else if (waits && life->place_at_us <= now_us) {
         ask_for_place(life, out);
-    else if (local_at_us(life) <= now_us)
+    } else if (local_at_us(life) <= now_us) {
         life->local = true;
+    } else if (silent_at_us(life) <= now_us) {
+        append(out, LIFE_SILENT)->worker = request_life_owing(life);
+        life->sign_us = now_us; /* the next check comes after as long a silence */
+    }
 }
 
 uint64_t request_life_next_us(const struct request_life *life)
@@ -423,6 +513,8 @@ uint64_t request_life_next_us(const struct request_life *life)
     uint64_t next_us = no_worker_end_us(life), local_us = local_at_us(life);
     if (local_us < next_us)
         next_us = local_us;
+    if (silent_at_us(life) < next_us)
+        next_us = silent_at_us(life);
     if (life->place_at_us < next_us)
         next_us = life->place_at_us;
     return life->deadline_us < next_us ? life->deadline_us : next_us;

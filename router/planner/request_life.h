@@ -17,7 +17,15 @@
  * Retries have three limits: runs, losses and attempts of any kind. The limit of losses keeps a
  * request that kills its workers from killing them all. The first retry comes at once. The others
  * wait for a pause after the last placement, which doubles each time, so that a worker that keeps
- * refusing doesn't use up the attempts at once. After the pause a tick asks for a place. */
+ * refusing doesn't use up the attempts at once. After the pause a tick asks for a place.
+ *
+ * Retries count per progress, not per life: once `progress_tokens` tokens have come since the last
+ * failure, the limits begin anew. A long answer outlives any number of workers, if it gets on with
+ * each. A planned move, away from a worker that leaves in order, counts against no limit.
+ *
+ * Silence: if the worker that owes the next token sends no sign of the request for `silence_us`, a
+ * tick asks whether the request waits in that worker's queue (LIFE_SILENT). If it doesn't, the
+ * caller answers with request_life_on_silent, and the request goes elsewhere. */
 #ifndef BATON_ROUTER_PLANNER_REQUEST_LIFE_H
 #define BATON_ROUTER_PLANNER_REQUEST_LIFE_H
 
@@ -55,6 +63,21 @@ struct request_limits {
     uint64_t no_worker_us; /* the wait for a worker of a needed role */
     uint64_t local_us;     /* after this absence of prefill workers decode computes the prompt */
     uint64_t pause_us, max_pause_us; /* before the second retry, doubled each time; its maximum */
+    uint32_t progress_tokens; /* delivered since the last failure: limits begin anew; 0: never */
+    uint64_t silence_us;      /* without a sign of the worker that owes a token; 0: no limit */
+};
+
+/* The past of a life that no limit counts any more. */
+struct life_forgiven {
+    uint32_t attempts, runs, losses;
+};
+
+/* Why a PLACE comes again, and whether the retry budget (retry_budget.h) pays for it. */
+enum life_again {
+    AGAIN_NOT,     /* the first one */
+    AGAIN_MOVED,   /* planned: free */
+    AGAIN_FREE,    /* nothing was computed, or it is the first loss of a worker since progress */
+    AGAIN_CHARGED, /* all others */
 };
 
 struct request_life {
@@ -62,24 +85,30 @@ struct request_life {
     struct request_limits limits;
     uint32_t attempt; /* the current one, from 1; without a place, the next one */
     uint32_t runs, losses;
+    struct life_forgiven forgiven;
+    uint32_t failed_at;       /* tokens that were delivered at the last failure */
+    bool ran;                 /* `runs` has counted this attempt's prefill */
     uint64_t prefill, decode; /* keys of this attempt's workers, which a reconnect keeps; 0: none */
     bool ends_at_prefill;     /* this attempt's prefill worker draws the last token */
     bool has_handle;
     struct handle_ref ref;
-    uint32_t handle_emitted;              /* emitted tokens that the handle's prefill covers */
-    uint32_t delivered;                   /* the client got tokens 1..delivered */
-    bool from_decode;                     /* this attempt's decode worker sent a token */
-    bool decode_over;                     /* it sent the last token: there is nothing to release */
-    bool prompt_only;                     /* the client gets no token */
-    bool told;                            /* prompt_only: the client has its output */
-    uint64_t deadline_us;                 /* UINT64_MAX: none */
-    uint64_t no_worker_since_us;          /* UINT64_MAX: there are workers */
-    uint64_t away_since_us;               /* only prefill workers are missing; UINT64_MAX: no */
-    bool local;                           /* QUEUED: local_us have passed since then */
-    uint64_t placed_us;                   /* the last placement */
-    uint64_t place_at_us;                 /* the pause's end; UINT64_MAX: none */
-    uint64_t avoid_prefill, avoid_decode; /* for the PLACE after the pause */
-    enum terminal_status status;          /* in ENDED */
+    uint32_t handle_emitted;     /* emitted tokens that the handle's prefill covers */
+    uint32_t handle_attempt;     /* its prefill's: later ones hear the reader alone */
+    uint32_t delivered;          /* the client got tokens 1..delivered */
+    bool from_decode;            /* this attempt's decode worker sent a token */
+    bool decode_over;            /* it sent the last token: there is nothing to release */
+    bool prompt_only;            /* the client gets no token */
+    bool told;                   /* prompt_only: the client has its output */
+    uint64_t deadline_us;        /* UINT64_MAX: none */
+    uint64_t no_worker_since_us; /* UINT64_MAX: there are workers */
+    uint64_t away_since_us;      /* only prefill workers are missing; UINT64_MAX: no */
+    bool local;                  /* QUEUED: local_us have passed since then */
+    uint64_t placed_us;          /* the last placement */
+    uint64_t sign_us;     /* the last sign of this attempt's workers, or of the silence's check */
+    uint64_t place_at_us; /* the pause's end; UINT64_MAX: none */
+    uint64_t avoid_prefill, avoid_decode; /* for the PLACE after the pause, as is: */
+    enum life_again again;
+    enum terminal_status status; /* in ENDED */
     enum finish_reason finish;
     const char *reason; /* static: the cause of the end, "retries", "deadline", ... */
     bool step_failed;   /* a worker could not compute a step since the last token */
@@ -95,6 +124,7 @@ enum life_action_kind {
     LIFE_SEND_RELEASE, /* not needed if the worker has no session */
     LIFE_DELIVER,      /* to the client: index, id, logits_hash, logprobs, finish */
     LIFE_FINISH,       /* the one end: status, finish, reason */
+    LIFE_SILENT,       /* worker: it owes a token for silence_us. See request_life_on_silent */
 };
 
 struct life_action {
@@ -104,6 +134,7 @@ struct life_action {
     uint32_t emitted_count;
     bool with_handle;
     uint64_t avoid_prefill, avoid_decode; /* PLACE*: just failed; only if there are no others */
+    enum life_again again;                /* PLACE */
     uint32_t index, id;
     uint64_t logits_hash;
     const struct token_logprobs *logprobs;
@@ -118,7 +149,7 @@ struct life_actions {
     struct life_action items[LIFE_MAX_ACTIONS];
 };
 
-/* 3 runs, 3 losses, 16 attempts, 3 s, 1 s, pauses from 10 ms to 1 s. */
+/* 3 runs, 3 losses, 16 attempts, 3 s, 1 s, pauses from 10 ms to 1 s, 64 tokens, 60 s. */
 struct request_limits request_limits_default(void);
 
 /* Starts QUEUED and asks for a place. */
@@ -140,6 +171,10 @@ void request_life_on_no_reader(struct request_life *life, struct life_actions *o
 /* True: `ref` is this request's handle from now on, and the caller keeps its block list. */
 bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t attempt,
                             struct handle_ref ref, struct life_actions *out);
+/* A worker of this attempt has said anything about it: the silence begins anew. Call it before the
+ * event's own function. */
+void request_life_on_sign(struct request_life *life, uint64_t now_us, uint64_t worker,
+                          uint32_t attempt);
 
 struct life_token {
     uint64_t worker;
@@ -166,6 +201,14 @@ void request_life_on_refused(struct request_life *life, uint64_t worker, uint32_
                              bool retry, struct life_actions *out);
 void request_life_on_session_lost(struct request_life *life, uint64_t worker,
                                   struct life_actions *out);
+/* The worker leaves in order: its requests go elsewhere, and no limit counts that. */
+void request_life_on_moved(struct request_life *life, uint64_t worker, struct life_actions *out);
+/* The worker computes nothing although it should, and its session is up: it hangs. Requests that it
+ * owes a token go elsewhere, and count a loss. The others only get another reader. */
+void request_life_on_silent(struct request_life *life, uint64_t worker, struct life_actions *out);
+/* Returns the worker that owes the next token: the prefill worker until its token is here, or the
+ * handle has another reader. 0: the request has no workers. */
+uint64_t request_life_owing(const struct request_life *life);
 
 void request_life_on_cancel(struct request_life *life, struct life_actions *out);
 /* A stop string matched in the delivered text: the answer ends here, OK. */
@@ -173,7 +216,7 @@ void request_life_on_stop_string(struct request_life *life, struct life_actions 
 /* The dispatcher ends it: OVERLOADED, INVALID, UNAVAILABLE (shutting down), INTERNAL. */
 void request_life_on_fail(struct request_life *life, enum terminal_status status,
                           const char *reason, struct life_actions *out);
-/* The deadline, the end of the wait without workers, or the end of a pause. Call it at
+/* The deadline, the end of the wait without workers, the end of a pause, or a silence. Call it at
  * request_life_next_us or later. */
 void request_life_on_tick(struct request_life *life, uint64_t now_us, struct life_actions *out);
 uint64_t request_life_next_us(const struct request_life *life);

@@ -13,10 +13,11 @@ class Mutant:
     edits: tuple  # edits (file, old text, new text); the old text occurs exactly once
     breaks: frozenset
     ignore: str = ""
+    first: int = 1    # the seed to begin with: near one that catches a rare mutant
 
 
-def mutant(name, why, breaks, *edits, ignore=""):
-    return Mutant(name, why, edits, frozenset(breaks.split()), ignore)
+def mutant(name, why, breaks, *edits, ignore="", first=1):
+    return Mutant(name, why, edits, frozenset(breaks.split()), ignore, first)
 
 
 SOURCE = "common/kv/handoff/source.c"
@@ -24,6 +25,8 @@ SINK = "common/kv/handoff/sink.c"
 PULL = "common/kv/handoff/sink_pull.c"
 STATE = "common/kv/handoff/sink_state.h"
 LIFE = "router/planner/request_life.c"
+BREAKER = "router/planner/breaker.c"
+BUDGET = "router/planner/retry_budget.c"
 
 GENERATION = " && source->generation == ref.generation &&"
 INCARNATION = "ref.incarnation != table->config.incarnation || "
@@ -70,7 +73,10 @@ MODEL = [
            (SINK, "    if (sink && sink->attempt >= decode->attempt) {\n",
             """    if (sink && sink->attempt == decode->attempt && sink->early && decode->has_handle) {
         bool has_room = sink->state == SINK_READING;
-        fill(sink, decode, sink_peer_take(table, decode->peer, out));
+        struct sink_peer *taken = sink_peer_take(table, decode->peer, out);
+        if (!taken)
+            return;
+        fill(sink, decode, taken);
         sink->heard_us = now_us;
         if (sink->peer->stream != STREAM_UP)
             sink->down_since_us = now_us;
@@ -110,11 +116,12 @@ MODEL = [
             "        if (!sink_pulls(sink) || sink->state == SINK_QUEUED)\n            continue;\n        if (sink_later_us(sink->down"),
            (SINK, "    sink_peer_pair(sink->peer, out);\n    sink_ask(table, now_us, sink, PEER_SUBSCRIBE, out);",
             "    sink->heard_us = now_us;\n    sink_peer_pair(sink->peer, out);\n    sink_ask(table, now_us, sink, PEER_SUBSCRIBE, out);")),
-    mutant("W_REGIVE_COUNTS", "giving a handle to another reader counts as a run", "runs terminal",
-           (LIFE, "    struct cause cause = {.refused = refused, .lost = !refused,", "    life->runs++;\n    struct cause cause = {.refused = refused, .lost = !refused,")),
+    mutant("W_REGIVE_COUNTS", "giving a handle to another reader counts as a run", "runs terminal limits",
+           (LIFE, "static void give_again(struct request_life *life, struct cause cause, struct life_actions *out)\n{\n",
+            "static void give_again(struct request_life *life, struct cause cause, struct life_actions *out)\n{\n    life->runs++;\n")),
     mutant("W_SENT_COUNTS", "a Prefill that was never opened counts as a run", "runs terminal",
-           (LIFE, "        send(life, LIFE_SEND_PREFILL, prefill, out);\n", "        life->runs++;\n        send(life, LIFE_SEND_PREFILL, prefill, out);\n"),
-           (LIFE, "    life->runs++; /* a prefill that is never opened costs no run */\n", "")),
+           (LIFE, "        send(life, LIFE_SEND_PREFILL, prefill, out);\n", "        count_run(life);\n        send(life, LIFE_SEND_PREFILL, prefill, out);\n"),
+           (LIFE, "    count_run(life); /* a prefill that is never opened costs no run */\n", "")),
     mutant("W_END_SILENT", "decode leaves it to prefill to report an end with the first token", "waits",
            (PULL, "        struct sink_action *action = sink_append_for(out, SINK_SEND_TOKEN, sink);", "        struct sink_action nobody, *action = &nobody;")),
     mutant("W_EXTEND_UNANSWERED", "Extend is not answered", "runs terminal",
@@ -123,7 +130,7 @@ MODEL = [
     mutant("W_REREAD", "after a lost stream all is read again, though Confirm was sent", "confirm", REREAD),
     mutant("W_REREAD_SHOW_1", "and what comes of it", "bytes landing", REREAD, ignore="confirm,runs,terminal"),
     mutant("W_NO_READER", "held for whoever asks", "reader", *NO_READER),
-    mutant("W_NO_READER_SHOW_1", "and what comes of it", "bytes", *NO_READER, ignore="reader,old,confirm"),
+    mutant("W_NO_READER_SHOW_1", "and what comes of it", "bytes", *NO_READER, ignore="reader,old,confirm,runs,terminal,waits", first=87000),
 ]
 
 CODE = [
@@ -178,7 +185,7 @@ CODE = [
     mutant("session_loss_tells_peer", "sinks that the router counts as dead release their handle", "runs terminal",
            (SINK, SESSION_ENDS, "        {\n            if (sink_pulls(&table->slots[i]))\n                sink_ask(table, now_us, &table->slots[i], PEER_RELEASE, out);\n"
             + SESSION_ENDS + "        }\n")),
-    mutant("no_silence_limit", "a sink waits for a silent peer for ever", "waits",
+    mutant("no_silence_limit", "a sink waits for a silent peer for ever", "waits terminal",
            (SINK, "else if (sink_later_us(sink->heard_us, config->silence_limit_us) <= now_us)", "else if (false)"),
            (SINK, "        next_us = earlier(next_us, sink_later_us(sink->heard_us, config->silence_limit_us));\n", ""),
            (SOURCE, "    table->counters.gone++;\n", "    table->counters.gone++;\n    if (message->kind != PEER_CONFIRM)\n        return;\n")),
@@ -209,17 +216,33 @@ CODE = [
            (LIFE, "    if (life->state == REQUEST_DECODE)\n        send(life, LIFE_SEND_RELEASE, life->decode, out);\n    place(", "    release(life, out);\n    place(")),
     mutant("regive_same_attempt", "giving a handle again is not a new attempt", "reader runs terminal landing old confirm waits",
            (LIFE, "    life->attempt++; /*", "    life->attempt += state != REQUEST_REGIVE; /*")),
-    mutant("prefill_loss_retries", "the router decides that a prefill worker is lost while decode runs", "runs terminal",
-           (LIFE, "    else if (life->state != REQUEST_DECODE || worker != life->decode)",
-            "    else if (life->state == REQUEST_DECODE && worker == life->prefill && life->delivered > 1)\n        run_again(life, (struct cause){0}, out);\n"
-            "    else if (life->state != REQUEST_DECODE || worker != life->decode)")),
+    mutant("prefill_loss_retries", "the router decides that a prefill worker is lost while decode runs", "runs terminal budget",
+           (LIFE, "    } else if (life->state != REQUEST_DECODE || worker != life->decode) {",
+            "    } else if (life->state == REQUEST_DECODE && worker == life->prefill && life->delivered > 1) {\n        run_again(life, (struct cause){0}, out);\n"
+            "    } else if (life->state != REQUEST_DECODE || worker != life->decode) {")),
     mutant("token_twice", "the first token is delivered from both sides", "indices", (LIFE, "    if (token->index <= life->delivered) {", "    if (false) {")),
     mutant("gap_delivered", "a gap between tokens is not seen", "indices", (LIFE, "    if (token->index > life->delivered + 1) {", "    if (false) {")),
     mutant("ends_twice", "a request that has ended can be cancelled", "terminal assert",
            (LIFE, "    out->count = 0;\n    if (life->state != REQUEST_ENDED)\n        finish(life, TERMINAL_CANCELLED",
             "    out->count = 0;\n    if (life->status != TERMINAL_CANCELLED)\n        finish(life, TERMINAL_CANCELLED")),
-    mutant("no_pause_end", "a retry that pauses never asks for a place again", "waits",
+    mutant("no_pause_end", "a retry that pauses never asks for a place again", "waits runs",
            (LIFE, "    if (life->place_at_us < next_us)\n        next_us = life->place_at_us;\n", "")),
+    mutant("blame_on_the_other_side", "a failed step is charged to the other worker of the request", "blame",
+           (BREAKER, ".worker = cause->step_failed_before ? 0 : cause->said_by};", ".worker = cause->said_by == cause->decode ? cause->prefill : cause->decode};")),
+    mutant("half_open_lets_all_through", "while a probe is out, all others go there too", "probe",
+           (BREAKER, "    case BREAKER_HALF_OPEN: return now_us >= breaker->probe_us + limits->probe_us;", "    case BREAKER_HALF_OPEN: return true;")),
+    mutant("open_lets_all_through", "an open breaker keeps no request away", "probe",
+           (BREAKER, "    case BREAKER_OPEN: return now_us >= breaker->probe_us;", "    case BREAKER_OPEN: return true;")),
+    mutant("budget_not_checked", "a retry goes on without a token", "budget",
+           (BUDGET, "    if (budget->millionths < TOKEN)\n        return false;\n    budget->millionths -= TOKEN;",
+            "    if (budget->millionths >= TOKEN)\n        budget->millionths -= TOKEN;")),
+    mutant("every_loss_is_free", "the budget pays for no lost worker", "budget",
+           (LIFE, "life->losses - life->forgiven.losses == 1;", "life->losses - life->forgiven.losses >= 1;")),
+    mutant("progress_is_forgotten", "limits count for a whole life", "limits",
+           (LIFE, "    if (progress && life->delivered - life->failed_at >= progress) {", "    if (progress > UINT16_MAX) {")),
+    mutant("move_charged", "a planned move counts as a loss", "limits", (LIFE, "replace(life, worker, (struct cause){.moved = true}, out);", "replace(life, worker, (struct cause){.lost = true}, out);")),
+    mutant("silence_ignored", "a request waits for a worker that has forgotten it until its deadline", "waits",
+           (LIFE, "        append(out, LIFE_SILENT)->worker = request_life_owing(life);\n", "")),
 ]
 
 ALL = MODEL + CODE

@@ -86,6 +86,9 @@ void sim_start(struct sim *sim, uint32_t process, uint32_t variant)
     p->session = SIM_NONE;
     p->tick_us = UINT64_MAX;
     p->to_step_us = p->from_step_us = 0;
+    p->hung_us = p->hung_until_us = p->broken_until_us = p->steps_done = 0;
+    p->reports = false;
+    breakers_forget(&sim->breakers, process); /* it has another life */
     memset(p->blocks, 0, sizeof p->blocks);
     memset(p->jobs, 0, sizeof p->jobs);
     memset(p->newest, 0, sizeof p->newest);
@@ -129,6 +132,21 @@ static void restart(struct sim *sim, const struct sim_event *event)
         sim_push(sim, EVENT_RESTART, event->process, sim_between(sim, DRAW_CONNECT, 50000, 400000));
 }
 
+/* A worker with work reports its load, from its transfer thread. */
+static void report_load(struct sim *sim, uint32_t process)
+{
+    struct sim_process *p = &sim->processes[process];
+    bool works = false, needed = false;
+    for (uint32_t i = 0; i < SIM_MAX_JOBS; i++)
+        works |= p->jobs[i].serial != 0;
+    for (uint32_t i = 0; i < sim->request_count; i++)
+        needed |= !sim->plan->requests[i].left_out && !sim->requests[i].finishes;
+    p->reports = works && needed;
+    sim_router_load(sim, process);
+    if (p->reports)
+        sim_push(sim, EVENT_LOAD, process, SIM_LOAD_US);
+}
+
 /* --- the run --- */
 
 static void dispatch(struct sim *sim, struct sim_event *event)
@@ -138,6 +156,7 @@ static void dispatch(struct sim *sim, struct sim_event *event)
     case EVENT_RESTART: restart(sim, event); return;
     case EVENT_DRAINED: sim_drained(sim, event->process); return;
     case EVENT_FAULT: sim_fault_at(sim, event->index); return;
+    case EVENT_LOAD: report_load(sim, event->process); return;
     case EVENT_MESSAGE: {
         bool arrives = sim_arrives(sim, event);
         trace_message(sim, event, arrives);
@@ -190,6 +209,12 @@ static void step(struct sim *sim)
         sim_put_off(sim, event, p->paused_until_us);
         return;
     }
+    bool of_step =
+        event->kind == EVENT_TO_STEP || event->kind == EVENT_CHUNK || event->kind == EVENT_ROW;
+    if (p->hung_until_us > sim->now_us && of_step) {
+        sim_put_off(sim, event, p->hung_until_us);
+        return;
+    }
     sim->event_count++;
     sim->actor = event->process;
     struct sim_event copy = *event; /* so that a failure in it leaks nothing */
@@ -207,6 +232,7 @@ static void set_up(struct sim *sim)
     sim->request_count = plan->request_count;
     sim->processes[0].up = true;
     sim->processes[0].tick_us = UINT64_MAX;
+    sim_router_begin(sim);
     sim_faults_begin(sim);
     for (uint32_t i = 1; i <= sim->worker_count; i++) {
         sim->actor = i;
@@ -234,6 +260,7 @@ static void tear_down(struct sim *sim)
     for (uint32_t i = 1; i <= sim->worker_count; i++)
         if (sim->processes[i].up)
             sim_stop(sim, i);
+    breakers_deinit(&sim->breakers);
     for (uint32_t i = 0; i < sim->heap_count; i++)
         free(sim->heap[i]);
     free(sim->heap);

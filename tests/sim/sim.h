@@ -18,7 +18,9 @@
 #include "common/base/str.h"
 #include "common/kv/handoff/sink.h"
 #include "common/kv/handoff/source.h"
-#include "router/planner/request_life.h"
+#include "router/planner/breaker.h"
+#include "router/planner/retry_budget.h"
+#include "router/planner/step_watch.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -49,6 +51,10 @@
 #define SIM_FREE_US       (SIM_LEASE_US + 200000)
 #define SIM_REST_LIMIT_US 90000000 /* by then the cluster is at rest */
 #define SIM_DRAIN_US      300000   /* a draining worker's wait for its last handle or sequence */
+#define SIM_LOAD_US       50000    /* a worker with work reports its load so often */
+#define SIM_STEP_LIMIT_US 300000   /* a step that takes longer hangs */
+#define SIM_SIGN_LIMIT_US 4000000  /* a request that hears nothing for so long is lost */
+#define SIM_PROGRESS      3        /* tokens after which limits begin anew */
 #define SIM_MAX_EVENTS    400000
 #define SIM_MAX_FAULTS    12
 #define SIM_MAX_DRAWS     512 /* draws per kind and process that a plan can make plain */
@@ -74,6 +80,10 @@ enum sim_invariant {
     HOLDS_STOP,    /* soon after the end of a request no worker works on it */
     HOLDS_ORDER,   /* room on decode is reserved for open handles only */
     HOLDS_GRANT,   /* a source lets a reader read only full blocks of a handle that is its own */
+    HOLDS_BLAME,   /* only a worker that a fault has struck is kept out */
+    HOLDS_PROBE,   /* an open worker gets one request at a time, while there are others */
+    HOLDS_BUDGET,  /* retries that the budget pays for stay within it */
+    HOLDS_LIMITS,  /* progress and planned moves use up no limit of a request */
     HOLDS_ASSERT,  /* no assertion of the code is reached */
     HOLDS_COUNT
 };
@@ -103,6 +113,8 @@ enum sim_fault_kind {
     FAULT_MISMATCH,   /* a worker comes back with another model, layout or numerics for a while */
     FAULT_DRAIN, /* a worker leaves when its last handle or sequence is done, or its time is over */
     FAULT_ROUTER_RESTART, /* its requests end with it */
+    FAULT_HANG,           /* the step thread of a worker hangs, its other threads go on */
+    FAULT_BROKEN_DEVICE,  /* every step of a worker fails for a while */
     FAULT_COUNT
 };
 const char *sim_fault_name(enum sim_fault_kind kind); /* "crash", "pause", ... */
@@ -186,6 +198,7 @@ struct sim_message {
     struct life_token token;
     bool retry, misfit; /* REFUSED */
     bool step_failed;   /* LOST */
+    const char *reason; /* LOST, REFUSED; static */
     struct peer_down down;
     struct peer_up up;
 };
@@ -225,6 +238,9 @@ enum sim_event_kind {
     EVENT_RESTART,
     EVENT_REGISTERED, /* the router learns what worker `index` serves now */
     EVENT_DRAINED,    /* is its last work done? */
+    EVENT_LOAD,       /* a worker reports its load; not a message, so that no fault strikes it */
+    EVENT_WATCH,      /* the router looks whether worker `index` hangs */
+    EVENT_BUDGET,     /* the router looks whether there is a token for a retry */
     EVENT_FAULT,      /* number `index` of a fixed plan */
 };
 
@@ -276,6 +292,7 @@ struct sim_job {     /* held by a step thread for (request, attempt) */
     uint32_t blocks[SIM_MAX_BLOCKS];
     uint32_t held_blocks; /* decode: the first ones had their bytes already; others may read them */
     uint32_t computed_tokens; /* prefill */
+    bool failed;              /* prefill: no chunk follows, and the source has been told */
     /* decode: the reservation on prefill with its bytes; 0: computes them */
     uint32_t source_serial;
     bool running; /* decode: admitted */
@@ -320,7 +337,11 @@ struct sim_process {
     uint64_t drain_end_us;
     uint64_t tick_us;                  /* time of the scheduled tick; UINT64_MAX: none */
     uint64_t to_step_us, from_step_us; /* the rings are ordered: when their latest message comes */
-    uint32_t session;                  /* stream as this worker sees it, or SIM_NONE */
+    uint64_t hung_us, hung_until_us;   /* the step thread hangs from then, until then */
+    uint64_t broken_until_us;          /* its steps fail */
+    uint64_t steps_done;
+    bool reports;     /* an EVENT_LOAD is due */
+    uint32_t session; /* stream as this worker sees it, or SIM_NONE */
     uint32_t pool_blocks;
     struct sim_block blocks[SIM_POOL_BLOCKS];
     struct sim_job jobs[SIM_MAX_JOBS];
@@ -349,6 +370,11 @@ struct sim_request {
     bool arrived, cancelled;
     uint32_t delivered, finishes; /* as its client saw them */
     uint64_t tick_us, finish_us, deadline_us;
+    uint32_t tries;  /* failed ones since progress: not planned moves */
+    uint32_t losses; /* lost workers, since progress */
+    uint32_t failed_at;
+    bool budget_waits; /* for a token; then its place: */
+    struct life_action budget_place;
     bool router_died; /* and the request with it */
     uint32_t costs;   /* decode workers lost under it after their first token */
     struct {          /* and before it: costs a run if it had been answered HELD */
@@ -366,6 +392,7 @@ struct sim_totals { /* over many runs, to check that each kind of event happened
     uint64_t ok, cancelled, unavailable, internal, overloaded, deadline, router_died;
     uint64_t admitted, admitted_local, ended_with_first_token, regiven, rerun, orphans, rereads,
         held_again, refused_blocks;
+    uint64_t probed, kept_out, hung, silent, moved, unpaid, begun_anew;
     uint64_t gone, expired, dropped, early_bytes;
     uint64_t lost_by_reason[SINK_REASON_INVALID + 1];
 };
@@ -384,6 +411,12 @@ struct sim {
     struct sim_process processes[SIM_MAX_WORKERS + 1];
     uint32_t sessions[SIM_MAX_WORKERS + 1]; /* as the router sees them, and: */
     bool misfits[SIM_MAX_WORKERS + 1][SIM_MAX_WORKERS + 1];
+    struct breakers breakers;
+    struct step_watch watches[SIM_MAX_WORKERS + 1];
+    bool struck[SIM_MAX_WORKERS + 1];       /* a fault has struck the worker, or its links */
+    uint64_t watch_us[SIM_MAX_WORKERS + 1]; /* time of its EVENT_WATCH; UINT64_MAX: none */
+    struct retry_budget budget;
+    uint32_t arrivals, paid; /* retries that the budget paid for */
     uint32_t variants[SIM_MAX_WORKERS + 1];
     bool leaving[SIM_MAX_WORKERS + 1];
     uint64_t away_since_us[SIM_MAX_WORKERS + 1];
@@ -489,6 +522,8 @@ bool sim_say_sink(const struct sim *sim, struct str *text, const struct sink_act
 bool sim_say_life(struct str *text, const struct life_action *action);
 
 /* --- sim_pool.c: blocks and jobs of a step thread --- */
+/* True: the step of the job that is under way fails, as the device is broken. */
+bool sim_step_breaks(struct sim *sim, const struct sim_process *process, const struct sim_job *job);
 struct sim_job *sim_job_add(struct sim *sim, struct sim_process *process, uint64_t request,
                             uint32_t attempt);
 struct sim_job *sim_job_find(struct sim_process *process, uint64_t request, uint32_t attempt);
@@ -520,8 +555,10 @@ void sim_bytes_land(struct sim *sim, uint32_t process, const struct sim_event *e
 void sim_decode_close_pair(struct sim *sim, uint32_t process, uint32_t source, enum status status);
 /* The source has lost this Peer stream: it closes the pairing that the Welcome admitted. */
 void sim_bytes_revoke(struct sim *sim, uint32_t source, uint32_t stream);
+void sim_router_begin(struct sim *sim);
 void sim_router_event(struct sim *sim, struct sim_event *event);
 void sim_router_session_lost(struct sim *sim, uint32_t worker); /* it knows at once */
 void sim_router_restart(struct sim *sim);
+void sim_router_load(struct sim *sim, uint32_t worker); /* its report arrives */
 
 #endif

@@ -94,8 +94,20 @@ static uint32_t costs_of(struct sim *sim, const struct sim_request *request)
     return costs;
 }
 
+/* Retries that are paid for stay within what was there, and what arrivals and time brought. */
+static void check_budget(struct sim *sim)
+{
+    const struct retry_budget_limits *limits = &sim->budget.limits;
+    uint64_t percents = (uint64_t)100 * limits->most + (uint64_t)limits->percent * sim->arrivals +
+                        sim->now_us * limits->per_second / 10000;
+    if ((uint64_t)100 * sim->paid > percents)
+        sim_fail(sim, HOLDS_BUDGET, "%u retries were paid for, %llu hundredths were there",
+                 sim->paid, U(percents));
+}
+
 void sim_check_requests(struct sim *sim)
 {
+    check_budget(sim);
     for (uint32_t i = 0; i < sim->request_count; i++) {
         const struct sim_request *request = &sim->requests[i];
         const struct request_life *life = &request->life;
@@ -128,7 +140,7 @@ void sim_check_stopped(struct sim *sim, uint32_t id)
             continue;
         const struct sim_stream *session = &sim->streams[sim->sessions[worker]];
         if (session->opened_us >= request->finish_us || session->broken_us != UINT64_MAX ||
-            p->paused_until_us > request->finish_us)
+            p->paused_until_us > request->finish_us || p->hung_until_us > request->finish_us)
             continue;
         for (uint32_t j = 0; j < SIM_MAX_JOBS; j++)
             if (p->jobs[j].serial && p->jobs[j].request == id)
@@ -151,8 +163,8 @@ static bool status_is_right(struct sim *sim, const struct sim_request *request)
         return request->deadline_us && request->finish_us >= request->deadline_us;
     case TERMINAL_UNAVAILABLE:
         t->unavailable++;
-        if (life->losses >= life->limits.losses)
-            return sim->fault_count >= life->losses;
+        if (life->losses - life->forgiven.losses >= life->limits.losses)
+            return sim->fault_count >= life->losses - life->forgiven.losses;
         return sim->plan->tiny || costs_of(sim, request) >= life->limits.runs;
     case TERMINAL_INTERNAL:
         t->internal++;
@@ -161,6 +173,19 @@ static bool status_is_right(struct sim *sim, const struct sim_request *request)
     case TERMINAL_OVERLOADED: t->overloaded++; return sim->plan->tiny;
     default: return false;
     }
+}
+
+/* Only failures since the last progress use up a request's limits. */
+static void check_limits(struct sim *sim, uint32_t id)
+{
+    const struct sim_request *request = &sim->requests[id];
+    const struct request_life *life = &request->life;
+    bool used_up = life->status == TERMINAL_UNAVAILABLE || life->status == TERMINAL_INTERNAL;
+    uint32_t least =
+        life->limits.runs < life->limits.losses ? life->limits.runs : life->limits.losses;
+    if (used_up && request->tries + 1 < least)
+        sim_fail(sim, HOLDS_LIMITS, "request %u ended (%s) after %u tries since its last progress",
+                 id, life->reason, request->tries);
 }
 
 static void check_ends(struct sim *sim)
@@ -178,9 +203,10 @@ static void check_ends(struct sim *sim)
             continue;
         }
         bool waited = life->status == TERMINAL_DEADLINE && !sim->plan->requests[i].deadline_us;
-        if (waited && !sim->message_lost)
+        if (waited)
             sim_fail(sim, HOLDS_WAITS, "request %u waited for its deadline, with %u of %u tokens",
                      i, request->delivered, request->length);
+        check_limits(sim, i);
         if (!status_is_right(sim, request))
             sim_fail(sim, HOLDS_TERMINAL,
                      "request %u ended %s (%s) with %u of %u tokens after %u faults", i,

@@ -58,6 +58,7 @@ static void send_up(struct sim *sim, uint32_t process, const struct sink_action 
                                   .request = action->request,
                                   .attempt = action->attempt,
                                   .retry = action->retry,
+                                  .reason = sink_reason_name(action->reason),
                                   .misfit = action->reason == SINK_REASON_LAYOUT_MISMATCH ||
                                             action->reason == SINK_REASON_NUMERICS_MISMATCH,
                                   .token = {.worker = process,
@@ -204,8 +205,11 @@ static void check_old(struct sim *sim, uint32_t process, uint64_t request, uint3
 /* One that is draining takes nothing new. */
 static void refuse(struct sim *sim, uint32_t process, const struct sim_message *m)
 {
-    struct sim_message message = {
-        .kind = MESSAGE_REFUSED, .request = m->request, .attempt = m->attempt, .retry = true};
+    struct sim_message message = {.kind = MESSAGE_REFUSED,
+                                  .request = m->request,
+                                  .attempt = m->attempt,
+                                  .retry = true,
+                                  .reason = "draining"};
     sim_send(sim, sim->processes[process].session, process, &message);
 }
 
@@ -354,7 +358,8 @@ static void from_step(struct sim *sim, uint32_t process, const struct sim_event 
         struct sim_message lost = {.kind = MESSAGE_LOST,
                                    .request = m->request,
                                    .attempt = m->attempt,
-                                   .step_failed = true};
+                                   .step_failed = true,
+                                   .reason = "step_failed"};
         sim_send(sim, p->session, process, &lost);
     }
     execute(sim, process, NULL);

@@ -34,6 +34,16 @@ static void reserve(struct sim *sim, uint32_t process)
     }
 }
 
+static void fail_job(struct sim *sim, uint32_t process, struct sim_job *job)
+{
+    struct sim_event *event = sim_push_ring(sim, EVENT_FROM_STEP, process);
+    event->value = STEP_FAILED;
+    event->message.request = job->request;
+    event->message.attempt = job->attempt;
+    sim_job_end(sim, &sim->processes[process], job);
+    reserve(sim, process);
+}
+
 bool sim_decode_fail_step(struct sim *sim, uint32_t process)
 {
     struct sim_process *p = &sim->processes[process];
@@ -41,15 +51,9 @@ bool sim_decode_fail_step(struct sim *sim, uint32_t process)
     for (uint32_t i = 0; i < SIM_MAX_JOBS && !job; i++)
         if (p->jobs[i].serial && p->jobs[i].running)
             job = &p->jobs[i];
-    if (!job)
-        return false;
-    struct sim_event *event = sim_push_ring(sim, EVENT_FROM_STEP, process);
-    event->value = STEP_FAILED;
-    event->message.request = job->request;
-    event->message.attempt = job->attempt;
-    sim_job_end(sim, p, job);
-    reserve(sim, process);
-    return true;
+    if (job)
+        fail_job(sim, process, job);
+    return job != NULL;
 }
 
 /* Nothing runs on bytes that were not answered `held` for it. */
@@ -98,6 +102,11 @@ void sim_decode_row(struct sim *sim, uint32_t process, const struct sim_event *e
     struct sim_job *job = &p->jobs[event->index];
     if (job->serial != event->serial)
         return; /* stopped */
+    p->steps_done++;
+    if (sim_step_breaks(sim, p, job)) {
+        fail_job(sim, process, job);
+        return;
+    }
     bool last = job->next_index >= sim->requests[job->request].length;
     struct sim_message message = {.kind = MESSAGE_TOKEN,
                                   .request = job->request,

@@ -24,6 +24,7 @@ static enum cost cost_of(const struct sim *sim, const struct sim_fault *fault)
     case FAULT_DECODE_STEP:
     case FAULT_FORGERY:
     case FAULT_MISMATCH:
+    case FAULT_HANG: /* it may end with a crash */
     case FAULT_DRAIN: return COST_RUN;
     case FAULT_PEER_LOST: /* its end closes the pairing that its Welcome admitted, with its reads */
     case FAULT_READ_HANGS:
@@ -36,7 +37,9 @@ static enum cost cost_of(const struct sim *sim, const struct sim_fault *fault)
 static void count(struct sim *sim, const struct sim_fault *fault)
 {
     enum cost cost = cost_of(sim, fault);
-    sim_disturbed(sim, sim->now_us + (fault->kind == FAULT_PAUSE ? fault->length_us : 0));
+    bool lasts = fault->kind == FAULT_PAUSE || fault->kind == FAULT_HANG;
+    sim_disturbed(sim, sim->now_us + (lasts ? fault->length_us : 0));
+    sim->struck[fault->victim] = sim->struck[fault->other] = true;
     sim->fault_count++;
     sim->totals->happened[fault->kind]++;
     sim->costs += cost == COST_RUN;
@@ -101,6 +104,8 @@ static bool is_victim(struct sim *sim, const struct sim_fault *fault, uint32_t p
                 return true;
         return false;
     case FAULT_DRAIN: return process && !p->draining && in_session;
+    case FAULT_HANG: return process && p->reports && p->hung_until_us <= sim->now_us;
+    case FAULT_BROKEN_DEVICE: return process && p->broken_until_us <= sim->now_us;
     default: return process != 0;
     }
 }
@@ -229,6 +234,14 @@ static void strike(struct sim *sim, struct sim_fault *fault)
     case FAULT_MISMATCH: mismatch(sim, victim, fault); break;
     case FAULT_DRAIN: drain(sim, victim); break;
     case FAULT_ROUTER_RESTART: sim_router_restart(sim); break;
+    case FAULT_HANG:
+        p->hung_us = sim->now_us;
+        p->hung_until_us = sim->now_us + fault->length_us;
+        sim_trace(sim, victim, "hangs in a step until %llu", (unsigned long long)p->hung_until_us);
+        if (fault->pick & 0x100) /* it is killed for that in the end */
+            sim_push(sim, EVENT_RESTART, victim, fault->length_us);
+        break;
+    case FAULT_BROKEN_DEVICE: p->broken_until_us = sim->now_us + fault->length_us; break;
     default: sim_give_up("a fault that nobody knows");
     }
 }

@@ -7,10 +7,11 @@
 const char *sim_fault_name(enum sim_fault_kind kind)
 {
     static const char *const names[] = {
-        "crash",     "pause",        "give_up",       "session_lost", "peer_lost",  "drop_session",
-        "drop_peer", "duplicate",    "delay",         "read_hangs",   "lane_lost",  "flip",
-        "lease",     "prefill_step", "decode_step",   "no_room",      "no_pairing", "forgery",
-        "mismatch",  "drain",        "router_restart"};
+        "crash",          "pause",      "give_up",      "session_lost", "peer_lost",
+        "drop_session",   "drop_peer",  "duplicate",    "delay",        "read_hangs",
+        "lane_lost",      "flip",       "lease",        "prefill_step", "decode_step",
+        "no_room",        "no_pairing", "forgery",      "mismatch",     "drain",
+        "router_restart", "hang",       "broken_device"};
     return (size_t)kind < sizeof names / sizeof *names ? names[kind] : "unknown";
 }
 
@@ -64,7 +65,8 @@ static void plan_fault(struct sim_fault *fault, struct rng *rng)
         [FAULT_READ_HANGS] = 5,   [FAULT_LANE_LOST] = 5,    [FAULT_FLIP] = 6,
         [FAULT_LEASE] = 5,        [FAULT_PREFILL_STEP] = 3, [FAULT_DECODE_STEP] = 3,
         [FAULT_NO_ROOM] = 4,      [FAULT_NO_PAIRING] = 3,   [FAULT_FORGERY] = 3,
-        [FAULT_MISMATCH] = 3,     [FAULT_DRAIN] = 4,        [FAULT_ROUTER_RESTART] = 2};
+        [FAULT_MISMATCH] = 3,     [FAULT_DRAIN] = 4,        [FAULT_ROUTER_RESTART] = 2,
+        [FAULT_HANG] = 5,         [FAULT_BROKEN_DEVICE] = 5};
     uint32_t sum = 0, kind = 0;
     for (uint32_t i = 0; i < FAULT_COUNT; i++)
         sum += weights[i];
@@ -78,6 +80,8 @@ static void plan_fault(struct sim_fault *fault, struct rng *rng)
     fault->length_us = chance(rng, 50) ? between(rng, 1000, 100000) : between(rng, 100000, 1500000);
     if (kind == FAULT_MISMATCH || kind == FAULT_DELAY)
         fault->length_us /= 4;
+    if (kind == FAULT_HANG)
+        fault->length_us *= 3;
 }
 
 void sim_plan_make(struct sim_plan *plan, uint64_t seed)

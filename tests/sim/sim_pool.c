@@ -28,6 +28,9 @@ struct sim_job *sim_job_add(struct sim *sim, struct sim_process *process, uint64
                                 .request = request,
                                 .attempt = attempt,
                                 .arrival = sim->order};
+        if (!process->reports)
+            sim_push(sim, EVENT_LOAD, (uint32_t)(process - sim->processes), SIM_LOAD_US);
+        process->reports = true;
         return job;
     }
     sim_give_up("a step thread has more jobs than there is room for");
@@ -48,6 +51,14 @@ void sim_job_end(struct sim *sim, struct sim_process *process, struct sim_job *j
     }
     *job = (struct sim_job){0};
     sim->freed_us = sim->now_us;
+}
+
+bool sim_step_breaks(struct sim *sim, const struct sim_process *process, const struct sim_job *job)
+{
+    if (process->broken_until_us <= sim->now_us)
+        return false;
+    sim->requests[job->request].costs++;
+    return true;
 }
 
 struct sim_handle *sim_find_handle(struct sim *sim, uint64_t request, struct handle_ref ref)

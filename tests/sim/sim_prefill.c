@@ -136,11 +136,13 @@ static void execute(struct sim *sim, uint32_t process, const struct sim_message 
         case SOURCE_SEND_REFUSED:
             message.kind = MESSAGE_REFUSED;
             message.retry = action->retry;
+            message.reason = "limit";
             sim_send(sim, p->session, process, &message);
             break;
         case SOURCE_SEND_LOST:
             message.kind = MESSAGE_LOST;
             message.step_failed = true;
+            message.reason = "step_failed";
             sim_send(sim, p->session, process, &message);
             break;
         case SOURCE_SEND_PEER:
@@ -191,8 +193,11 @@ static bool refuses(struct sim *sim, uint32_t process, const struct sim_message 
         p->newest[m->request] = m->attempt;
     if (!p->draining)
         return false;
-    struct sim_message message = {
-        .kind = MESSAGE_REFUSED, .request = m->request, .attempt = m->attempt, .retry = true};
+    struct sim_message message = {.kind = MESSAGE_REFUSED,
+                                  .request = m->request,
+                                  .attempt = m->attempt,
+                                  .retry = true,
+                                  .reason = "draining"};
     sim_send(sim, p->session, process, &message);
     return true;
 }
@@ -281,8 +286,8 @@ static void work(struct sim *sim, uint32_t process)
     struct sim_job *next = NULL;
     for (uint32_t i = 0; i < SIM_MAX_JOBS; i++) {
         struct sim_job *job = &p->jobs[i];
-        if (job->serial && job->block_count && job->computed_tokens < job->token_count &&
-            (!next || job->arrival < next->arrival))
+        bool goes_on = !job->failed && job->computed_tokens < job->token_count;
+        if (job->serial && job->block_count && goes_on && (!next || job->arrival < next->arrival))
             next = job;
     }
     if (!next)
@@ -313,6 +318,13 @@ static void on_chunk(struct sim *sim, uint32_t process, const struct sim_event *
     struct sim_job *job = &p->jobs[p->computing];
     p->computing = SIM_NONE;
     if (job->serial != event->serial) { /* freed meanwhile */
+        work(sim, process);
+        return;
+    }
+    p->steps_done++;
+    if (sim_step_breaks(sim, p, job)) {
+        job->failed = true;
+        tell(sim, process, job, STEP_FAILED);
         work(sim, process);
         return;
     }

@@ -14,6 +14,11 @@ static void deliver(struct sim *sim, struct sim_request *request, const struct l
         action->id != sim_token_id(id, action->index) || request->finishes)
         sim_fail(sim, HOLDS_INDICES, what, id, action->index, action->id, request->delivered);
     request->delivered++;
+    if (request->delivered - request->failed_at < SIM_PROGRESS)
+        return;
+    sim->totals->begun_anew += request->tries != 0;
+    request->tries = request->losses = 0;
+    request->failed_at = request->delivered;
 }
 
 static void send_down(struct sim *sim, struct sim_request *request,
@@ -43,6 +48,60 @@ static void send_down(struct sim *sim, struct sim_request *request,
     sim_send(sim, sim->sessions[action->worker], ROUTER, &message);
 }
 
+static void look_for_place(struct sim *sim, uint32_t id, const struct life_action *action)
+{
+    struct sim_event *event =
+        sim_push(sim, EVENT_PLACE, ROUTER,
+                 sim_chance(sim, DRAW_PLACE, 30) ? sim_between(sim, DRAW_PLACE, 1, 3000) : 0);
+    event->index = id;
+    event->value = (uint32_t)action->avoid_prefill;
+    event->serial = (uint32_t)action->avoid_decode;
+    event->cookie = sim->requests[id].life.attempt;
+}
+
+/* Gives the requests that wait for the budget their places, as far as it reaches. */
+static void on_budget(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->request_count; i++) {
+        struct sim_request *request = &sim->requests[i];
+        if (!request->budget_waits)
+            continue;
+        if (request->life.state != REQUEST_QUEUED) {
+            request->budget_waits = false;
+            continue;
+        }
+        if (!retry_budget_take(&sim->budget, sim->now_us)) {
+            sim_push(sim, EVENT_BUDGET, ROUTER, retry_budget_next_us(&sim->budget) - sim->now_us);
+            return;
+        }
+        sim->paid++;
+        request->budget_waits = false;
+        look_for_place(sim, i, &request->budget_place);
+    }
+}
+
+static void want_place(struct sim *sim, uint32_t id, const struct life_action *action)
+{
+    struct sim_request *request = &sim->requests[id];
+    bool first = action->kind == LIFE_PLACE && action->again == AGAIN_NOT;
+    sim->totals->regiven += action->kind == LIFE_PLACE_DECODE;
+    sim->totals->rerun += action->kind == LIFE_PLACE && !first;
+    if (!first && action->again != AGAIN_MOVED) {
+        request->tries++;
+        request->failed_at = request->delivered;
+    }
+    if (action->again != AGAIN_CHARGED) {
+        look_for_place(sim, id, action);
+        return;
+    }
+    request->budget_waits = true;
+    request->budget_place = *action;
+    on_budget(sim);
+    sim->totals->unpaid += request->budget_waits;
+}
+
+static void left_silent(struct sim *sim, struct sim_request *request, uint32_t worker);
+
 static void execute(struct sim *sim, struct sim_request *request, const struct life_actions *out)
 {
     uint32_t id = (uint32_t)(request - sim->requests);
@@ -55,20 +114,10 @@ static void execute(struct sim *sim, struct sim_request *request, const struct l
                 sim_trace(sim, ROUTER, "request %u: %s", id, text.data);
             str_deinit(&text);
         }
-        struct sim_event *event;
         switch (action->kind) {
         case LIFE_PLACE:
-        case LIFE_PLACE_DECODE:
-            sim->totals->regiven += action->kind == LIFE_PLACE_DECODE;
-            sim->totals->rerun += action->kind == LIFE_PLACE && request->life.attempt > 1;
-            event = sim_push(sim, EVENT_PLACE, ROUTER,
-                             sim_chance(sim, DRAW_PLACE, 30) ? sim_between(sim, DRAW_PLACE, 1, 3000)
-                                                             : 0);
-            event->index = id;
-            event->value = (uint32_t)action->avoid_prefill;
-            event->serial = (uint32_t)action->avoid_decode;
-            event->cookie = request->life.attempt;
-            break;
+        case LIFE_PLACE_DECODE: want_place(sim, id, action); break;
+        case LIFE_SILENT: left_silent(sim, request, (uint32_t)action->worker); break;
         case LIFE_SEND_PREFILL:
         case LIFE_SEND_DECODE:
         case LIFE_SEND_RELEASE: send_down(sim, request, action); break;
@@ -138,27 +187,83 @@ static bool has_no_reader(const struct sim *sim, const struct sim_request *reque
     return misfit || (stranger && !candidate);
 }
 
-/* Chooses any fitting pair; a pair that has just failed only if there is no other. */
+/* Marks the workers of a role that get nothing now: breakers keep them out, or they hang. */
+static void keep_out(struct sim *sim, bool prefill, bool out[SIM_MAX_WORKERS + 1])
+{
+    struct breaker_candidate candidates[SIM_MAX_WORKERS];
+    size_t count = 0;
+    for (uint32_t i = 1; i <= sim->worker_count; i++)
+        if (sim->processes[i].is_prefill == prefill && is_offered(sim, i))
+            candidates[count++].worker = i;
+    breakers_keep_out(&sim->breakers, candidates, count, sim->now_us);
+    for (size_t i = 0; i < count; i++)
+        out[candidates[i].worker] =
+            candidates[i].kept_out || sim->watches[candidates[i].worker].hangs;
+}
+
+/* Returns whether a breaker's state says that no request passes, by its fields alone. */
+static bool is_barred(const struct sim *sim, const struct breaker *breaker)
+{
+    if (!breaker || breaker->state == BREAKER_CLOSED)
+        return false;
+    uint64_t probe_us = breaker->state == BREAKER_HALF_OPEN ? sim->breakers.limits.probe_us : 0;
+    return sim->now_us < breaker->probe_us + probe_us;
+}
+
+static bool bars(struct sim *sim, struct pair pair, bool has_handle)
+{
+    struct breakers *all = &sim->breakers;
+    return (pair.prefill && !has_handle && is_barred(sim, breakers_of(all, pair.prefill))) ||
+           is_barred(sim, breakers_of(all, pair.decode)) ||
+           is_barred(sim, breakers_of_pair(all, pair.prefill, pair.decode));
+}
+
+/* Checks a choice among the pairs that fit: none is taken that is barred, where another isn't. */
+static void check_choice(struct sim *sim, const struct pair *found, uint32_t count,
+                         struct pair chosen, bool has_handle)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (bars(sim, chosen, has_handle) && !bars(sim, found[i], has_handle) &&
+            !sim->watches[found[i].prefill].hangs && !sim->watches[found[i].decode].hangs)
+            sim_fail(sim, HOLDS_PROBE, "%s and %s are chosen, of which one is barred",
+                     sim_name(sim, chosen.prefill), sim_name(sim, chosen.decode));
+    for (uint32_t i = 1; i <= sim->worker_count; i++)
+        if (breakers_of(&sim->breakers, i)->state != BREAKER_CLOSED && !sim->struck[i])
+            sim_fail(sim, HOLDS_BLAME, "%s is kept out, and no fault has struck it",
+                     sim_name(sim, i));
+}
+
+/* Chooses any fitting pair, if possible without workers that are kept out, and then without those
+ * that have just failed. */
 static enum choice choose(struct sim *sim, const struct sim_request *request, bool with_prefill,
                           struct pair avoid, struct pair *chosen)
 {
-    struct pair found[2][SIM_MAX_WORKERS * SIM_MAX_WORKERS]; /* all; all except the failed pair */
-    uint32_t counts[2] = {0, 0};
+    struct pair found[4][SIM_MAX_WORKERS * SIM_MAX_WORKERS]; /* all; and better ones */
+    uint32_t counts[4] = {0};
+    bool out[SIM_MAX_WORKERS + 1] = {false};
+    keep_out(sim, true, out);
+    keep_out(sim, false, out);
     for (uint32_t d = 1; d <= sim->worker_count; d++)
         for (uint32_t p = 0; p <= sim->worker_count; p++) {
             struct pair pair = {p, d};
             if (sim->processes[d].is_prefill || !fits(sim, request, pair, with_prefill))
                 continue;
+            const struct breaker *both = breakers_of_pair(&sim->breakers, p, d);
+            bool kept_out = (out[p] && request->life.state != REQUEST_REGIVE) || out[d] ||
+                            (both && !breaker_admits(both, &sim->breakers.limits, sim->now_us));
+            uint32_t rank = 2 * !kept_out + ((!p || p != avoid.prefill) && d != avoid.decode);
+            sim->totals->kept_out += kept_out;
             found[0][counts[0]++] = pair;
-            if ((!p || p != avoid.prefill) && d != avoid.decode)
-                found[1][counts[1]++] = pair;
+            if (rank)
+                found[rank][counts[rank]++] = pair;
         }
     if (!counts[0])
         return request->life.state == REQUEST_REGIVE && has_no_reader(sim, request)
                    ? CHOICE_NO_READER
                    : CHOICE_NO_WORKER;
-    uint32_t of = counts[1] ? 1 : 0;
+    uint32_t of = counts[3] ? 3 : counts[2] ? 2 : counts[1] ? 1 : 0;
     *chosen = found[of][sim_between(sim, DRAW_PLACE, 0, counts[of] - 1)];
+    check_choice(sim, found[0], counts[0], *chosen, request->life.state == REQUEST_REGIVE);
     return CHOICE_PLACED;
 }
 
@@ -179,6 +284,11 @@ static bool ends_at_prefill(const struct sim *sim, const struct sim_request *req
     uint64_t index = (uint64_t)(request - sim->requests);
     return request->life.state == REQUEST_QUEUED &&
            request->life.delivered + 1 >= request->length && (sim->plan->seed + index) % 2 == 0;
+}
+
+static bool is_open(struct sim *sim, uint32_t worker)
+{
+    return worker && breakers_of(&sim->breakers, worker)->state == BREAKER_OPEN;
 }
 
 static void on_place(struct sim *sim, const struct sim_event *event)
@@ -206,6 +316,9 @@ static void on_place(struct sim *sim, const struct sim_event *event)
     } else {
         bool alone = chosen.prefill && ends_at_prefill(sim, request);
         request_life_on_placed(life, sim->now_us, chosen.prefill, alone ? 0 : chosen.decode, &out);
+        sim->totals->probed +=
+            is_open(sim, (uint32_t)life->prefill) || is_open(sim, (uint32_t)life->decode);
+        breakers_placed(&sim->breakers, life, sim->now_us);
     }
     execute(sim, request, &out);
 }
@@ -230,17 +343,24 @@ static void on_message(struct sim *sim, const struct sim_event *event)
         sim->away_since_us[worker] = sim->now_us;
         return;
     }
+    const struct breaker_said said = {worker, m->attempt, m->reason, m->kind == MESSAGE_REFUSED};
+    request_life_on_sign(&request->life, sim->now_us, worker, m->attempt);
     switch (m->kind) {
     case MESSAGE_OPENED:
         if (request_life_on_opened(&request->life, worker, m->attempt, m->handle.ref, &out))
             request->handle = *m;
         break;
-    case MESSAGE_TOKEN: request_life_on_token(&request->life, &m->token, &out); break;
+    case MESSAGE_TOKEN:
+        breakers_token(&sim->breakers, &request->life, &m->token, sim->now_us);
+        request_life_on_token(&request->life, &m->token, &out);
+        break;
     case MESSAGE_LOST:
+        breakers_said(&sim->breakers, &request->life, &said, sim->now_us);
         request_life_on_lost(&request->life, worker, m->attempt, m->step_failed, &out);
         break;
     case MESSAGE_REFUSED:
         note_misfit(sim, &request->life, worker, m);
+        breakers_said(&sim->breakers, &request->life, &said, sim->now_us);
         request_life_on_refused(&request->life, worker, m->attempt, m->retry, &out);
         break;
     default: sim_give_up("a message that is not for the router");
@@ -263,11 +383,38 @@ static void note_left(struct sim_request *request)
     request->left[request->left_count++].attempt = request->life.attempt;
 }
 
+/* A worker that was draining has left as planned. */
+static void moved(struct sim *sim, uint32_t id, uint32_t worker, struct life_actions *out)
+{
+    struct request_life *life = &sim->requests[id].life;
+    struct request_life before = *life;
+    request_life_on_moved(life, worker, out);
+    sim->totals->moved += out->count != 0;
+    if (life->losses - life->forgiven.losses > before.losses - before.forgiven.losses ||
+        life->runs - life->forgiven.runs > before.runs - before.forgiven.runs ||
+        life->attempt - life->forgiven.attempts > before.attempt - before.forgiven.attempts)
+        sim_fail(sim, HOLDS_LIMITS, "a planned move of request %u uses up its limits", id);
+}
+
+/* Only the first loss since progress is free. */
+static void note_loss(struct sim *sim, struct sim_request *request, const struct life_actions *out)
+{
+    const struct request_life *life = &request->life;
+    request->losses += out->count != 0;
+    if (out->count && life->state == REQUEST_QUEUED && life->again == AGAIN_FREE &&
+        request->losses > 1)
+        sim_fail(sim, HOLDS_BUDGET, "loss %u of request %u without progress is free",
+                 request->losses, (uint32_t)(request - sim->requests));
+}
+
 static void session_lost(struct sim *sim, uint32_t worker)
 {
     sim_trace(sim, ROUTER, "has lost the Session to %s", sim_name(sim, worker));
     sim->sessions[worker] = SIM_NONE;
     sim->away_since_us[worker] = sim->now_us;
+    sim->watches[worker] = (struct step_watch){0};
+    if (!sim->leaving[worker])
+        breakers_left(&sim->breakers, worker, sim->now_us);
     for (uint32_t i = 0; i < sim->request_count; i++) {
         struct life_actions out;
         struct request_life *life = &sim->requests[i].life;
@@ -277,9 +424,127 @@ static void session_lost(struct sim *sim, uint32_t worker)
             note_left(&sim->requests[i]);
         if (life->ends_at_prefill && life->prefill == worker) /* it may have opened */
             sim->requests[i].costs++;
-        request_life_on_session_lost(life, worker, &out);
+        if (sim->leaving[worker])
+            moved(sim, i, worker, &out);
+        else
+            request_life_on_session_lost(life, worker, &out);
+        if (!sim->leaving[worker])
+            note_loss(sim, &sim->requests[i], &out);
         execute(sim, &sim->requests[i], &out);
     }
+}
+
+/* --- silence --- */
+
+/* Another worker could do its work. */
+static bool is_replaceable(const struct sim *sim, uint32_t worker)
+{
+    for (uint32_t i = 1; i <= sim->worker_count; i++)
+        if (i != worker && sim->processes[i].is_prefill == sim->processes[worker].is_prefill &&
+            is_offered(sim, i) && !sim->watches[i].hangs)
+            return true;
+    return false;
+}
+
+static bool has_queue(const struct sim *sim, uint32_t worker)
+{
+    const struct sim_process *p = &sim->processes[worker];
+    for (uint32_t i = 0; i < SIM_MAX_JOBS; i++) {
+        const struct sim_job *job = &p->jobs[i];
+        bool computed = p->is_prefill ? job->computed_tokens == job->token_count : true;
+        if (job->serial && (!job->block_count || !computed))
+            return true;
+    }
+    return false;
+}
+
+static void leave(struct sim *sim, struct sim_request *request, uint32_t worker)
+{
+    struct life_actions out;
+    request_life_on_silent(&request->life, worker, &out);
+    request->costs += out.count != 0;
+    sim->totals->silent += out.count != 0;
+    note_loss(sim, request, &out);
+    execute(sim, request, &out);
+}
+
+static void left_silent(struct sim *sim, struct sim_request *request, uint32_t worker)
+{
+    if (has_queue(sim, worker) || (sim->watches[worker].hangs && !is_replaceable(sim, worker)))
+        return;
+    bool hung = sim->processes[request->life.prefill].hung_us ||
+                sim->processes[request->life.decode].hung_us;
+    if (!sim->message_lost && !hung) /* the protocol itself leaves no request behind */
+        sim_fail(sim, HOLDS_WAITS, "request %u has heard nothing of %s for %u us",
+                 (uint32_t)(request - sim->requests), sim_name(sim, worker), SIM_SIGN_LIMIT_US);
+    breakers_left(&sim->breakers, worker, sim->now_us);
+    leave(sim, request, worker);
+}
+
+static void watch_at(struct sim *sim, uint32_t worker, uint64_t at_us)
+{
+    if (at_us >= sim->watch_us[worker])
+        return;
+    sim->watch_us[worker] = at_us;
+    sim_push(sim, EVENT_WATCH, ROUTER, at_us > sim->now_us ? at_us - sim->now_us : 0)->index =
+        worker;
+}
+
+void sim_router_load(struct sim *sim, uint32_t worker)
+{
+    const struct sim_process *p = &sim->processes[worker];
+    uint32_t session = sim->sessions[worker];
+    if (!sim->processes[ROUTER].up || sim->processes[ROUTER].paused_until_us > sim->now_us ||
+        session == SIM_NONE || session != p->session ||
+        sim->streams[session].broken_us != UINT64_MAX)
+        return;
+    struct step_report_seen seen = {
+        .steps_done = p->steps_done,
+        .busy_us = p->hung_until_us > sim->now_us ? sim->now_us - p->hung_us : 0};
+    for (uint32_t i = 0; i < SIM_MAX_JOBS; i++)
+        seen.running += p->jobs[i].serial && p->jobs[i].block_count;
+    if (step_watch_report(&sim->watches[worker], &seen, sim->now_us))
+        sim_trace(sim, ROUTER, "sees that %s gets on", sim_name(sim, worker));
+    watch_at(sim, worker, step_watch_next_us(&sim->watches[worker], SIM_STEP_LIMIT_US));
+}
+
+static void on_watch(struct sim *sim, const struct sim_event *event)
+{
+    uint32_t worker = event->index;
+    struct step_watch *watch = &sim->watches[worker];
+    sim->watch_us[worker] = UINT64_MAX;
+    const struct sim_process *p = &sim->processes[worker];
+    if (p->up && !p->reports && p->paused_until_us <= sim->now_us)
+        sim_router_load(sim, worker);   /* an idle worker reports too */
+    if (event->at_us > event->due_us) { /* it was stopped itself, and reads first what came */
+        watch_at(sim, worker, sim->now_us + 100000);
+        return;
+    }
+    if (step_watch_tick(watch, SIM_STEP_LIMIT_US, sim->now_us)) {
+        sim_trace(sim, ROUTER, "sees that %s hangs", sim_name(sim, worker));
+        sim->totals->hung++;
+        breakers_left(&sim->breakers, worker, sim->now_us);
+    }
+    for (uint32_t i = 0; watch->hangs && i < sim->request_count; i++)
+        if (sim->requests[i].arrived && is_replaceable(sim, worker))
+            leave(sim, &sim->requests[i], worker);
+    watch_at(sim, worker,
+             watch->hangs ? sim->now_us + 100000 : step_watch_next_us(watch, SIM_STEP_LIMIT_US));
+}
+
+void sim_router_begin(struct sim *sim)
+{
+    struct breaker_limits limits = breaker_limits_default();
+    const struct retry_budget_limits budget = {.percent = 10, .per_second = 4, .most = 2};
+    limits.failures = 2;
+    limits.backoff_us = 200000;
+    limits.max_backoff_us = 800000;
+    limits.probe_us = 1000000;
+    if (breakers_init(&sim->breakers, &limits, SIM_MAX_WORKERS + 1) != STATUS_OK)
+        sim_give_up("no memory for breakers");
+    retry_budget_init(&sim->budget, &budget, 0);
+    for (uint32_t i = 0; i <= SIM_MAX_WORKERS; i++)
+        sim->watch_us[i] = UINT64_MAX;
 }
 
 /* Either end forgets the old stream before it hears of the new one. */
@@ -342,6 +607,10 @@ void sim_router_restart(struct sim *sim)
     p->up = false;
     p->epoch++;
     p->paused_until_us = 0;
+    for (uint32_t i = 0; i <= sim->worker_count; i++) {
+        sim->watches[i] = (struct step_watch){0};
+        sim->watch_us[i] = UINT64_MAX;
+    }
     sim_push(sim, EVENT_RESTART, ROUTER, sim_between(sim, DRAW_CONNECT, 1000, 50000));
 }
 
@@ -350,11 +619,15 @@ void sim_router_event(struct sim *sim, struct sim_event *event)
     struct sim_request *request = &sim->requests[event->index];
     struct life_actions out;
     struct request_limits limits = request_limits_default();
+    limits.progress_tokens = SIM_PROGRESS;
+    limits.silence_us = SIM_SIGN_LIMIT_US;
     switch (event->kind) {
     case EVENT_MESSAGE: on_message(sim, event); return;
     case EVENT_DIAL: on_dial(sim, event->index); return;
     case EVENT_PLACE: on_place(sim, event); return;
     case EVENT_STOPPED: sim_check_stopped(sim, event->index); return;
+    case EVENT_WATCH: on_watch(sim, event); return;
+    case EVENT_BUDGET: on_budget(sim); return;
     case EVENT_REGISTERED:
         sim->variants[event->index] = sim->processes[event->index].variant;
         memset(sim->misfits, 0, sizeof sim->misfits);
@@ -369,6 +642,8 @@ void sim_router_event(struct sim *sim, struct sim_event *event)
     }
     case EVENT_ARRIVE:
         request->arrived = true;
+        sim->arrivals++;
+        retry_budget_arrived(&sim->budget);
         request->deadline_us = sim->now_us + (sim->plan->requests[event->index].deadline_us
                                                   ? sim->plan->requests[event->index].deadline_us
                                                   : SIM_DEADLINE_US);

@@ -6,9 +6,10 @@
 
 const char *sim_invariant_name(enum sim_invariant invariant)
 {
-    static const char *const names[] = {
-        "all",    "bytes",   "landing", "free",  "terminal", "indices", "waits", "runs",
-        "reader", "confirm", "old",     "fence", "stop",     "order",   "grant", "assert"};
+    static const char *const names[] = {"all",     "bytes", "landing", "free",   "terminal",
+                                        "indices", "waits", "runs",    "reader", "confirm",
+                                        "old",     "fence", "stop",    "order",  "grant",
+                                        "blame",   "probe", "budget",  "limits", "assert"};
     return (size_t)invariant < sizeof names / sizeof *names ? names[invariant] : "unknown";
 }
 

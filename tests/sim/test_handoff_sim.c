@@ -86,6 +86,13 @@ static void print_totals(const struct sim_totals *t)
     SHOW(dropped);
     SHOW(early_bytes);
     SHOW(overtaken);
+    SHOW(hung);
+    SHOW(silent);
+    SHOW(moved);
+    SHOW(kept_out);
+    SHOW(probed);
+    SHOW(unpaid);
+    SHOW(begun_anew);
 #undef SHOW
     for (int i = 0; i < FAULT_COUNT; i++)
         printf("  fault %-18s %llu\n", sim_fault_name((enum sim_fault_kind)i),
@@ -115,7 +122,14 @@ static void check_totals(const struct sim_totals *t)
                                t->expired,
                                t->dropped,
                                t->early_bytes,
-                               t->overtaken};
+                               t->overtaken,
+                               t->hung,
+                               t->silent,
+                               t->moved,
+                               t->kept_out,
+                               t->probed,
+                               t->unpaid,
+                               t->begun_anew};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         assert_true(wanted[i] > 0);
     for (int i = 0; i < FAULT_COUNT; i++)

@@ -20,7 +20,7 @@ FLAGS = ["-std=gnu17", "-O1", "-D_GNU_SOURCE", "-fno-strict-aliasing", "-w"]
 SOURCES = [
     *sorted((TOP / "common/kv/handoff").glob("*.c")),
     *sorted((TOP / "tests/sim").glob("*.c")),
-    TOP / "router/planner/request_life.c",
+    *(TOP / "router/planner" / name for name in ("breaker.c", "request_life.c", "retry_budget.c", "step_watch.c")),
     TOP / "common/base/domain/logprobs.c",
     TOP / "common/base/domain/sampling.c",
     *(TOP / "common/base" / name for name in ("assert.c", "map.c", "rng.c", "status.c", "str.c", "utf8.c")),
@@ -76,7 +76,7 @@ def build(mutant, objects):
 
 
 def run(program, mutant, **settings):
-    environment = {"PATH": os.environ["PATH"], "BATON_SIM_SEEDS": str(SEEDS), "BATON_SIM_IGNORE": mutant.ignore if mutant else "", **settings}
+    environment = {"PATH": os.environ["PATH"], "BATON_SIM_SEEDS": str(SEEDS), "BATON_SIM_FIRST": str(mutant.first if mutant else 1), "BATON_SIM_IGNORE": mutant.ignore if mutant else "", **settings}
     result = subprocess.run([program], capture_output=True, text=True, errors="replace", env=environment, timeout=300)
     return result.stdout
 

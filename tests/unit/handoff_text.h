@@ -135,6 +135,7 @@ static inline void text_life_action(struct str *s, const struct life_action *a)
         break;
     case LIFE_SEND_RELEASE: str_addf(s, ">%llu release a%u", U(a->worker), a->attempt); break;
     case LIFE_DELIVER: str_addf(s, "deliver %u id %u", a->index, a->id); break;
+    case LIFE_SILENT: str_addf(s, "silent %llu", U(a->worker)); break;
     case LIFE_FINISH:
         str_addf(s, "finish %s %s (%s)", terminal_status_name(a->status),
                  finish_reason_name(a->finish), a->reason);

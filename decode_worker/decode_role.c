@@ -187,7 +187,7 @@ static void on_tokens(struct decode_role *role, const struct step_event *event)
         if (request_notes_prefilled(notes, event->tokens[i].key, &prefilled))
             session_send_prefilled(&role->worker->session, &prefilled);
     }
-    session_send_tokens(&role->worker->session, event->tokens, event->token_count);
+    session_send_step(&role->worker->session, event);
     FAILPOINT("decode.after_tokens");
     for (uint32_t i = 0; i < event->token_count; i++) {
         const struct step_token *token = &event->tokens[i];
@@ -241,7 +241,8 @@ static void on_step_event(void *context, const struct step_event *event)
     case STEP_READY:
     case STEP_REMOVED:
     case STEP_PROMPT_LOGPROBS:
-    case STEP_CACHE: break; /* worker.c handles the last two */
+    case STEP_CACHE:
+    case STEP_DONE: break; /* worker.c handles the last three */
     }
 }
 

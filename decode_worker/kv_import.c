@@ -77,7 +77,9 @@ enum pair_end pairing_outcome_note(struct pairing_outcome *ends, const struct kv
 static void on_welcome(struct kv_import *imports, struct prefill_peer *peer,
                        const Baton__Worker__V1__PeerWelcome *welcome)
 {
-    if (welcome->version != WORKER_PROTOCOL_VERSION || !welcome->transport_address.len ||
+    struct protocol_range own = worker_message_protocol(&imports->worker->info);
+    if (welcome->version < own.least || welcome->version > own.newest ||
+        !welcome->transport_address.len ||
         welcome->transport_address.len > sizeof peer->transport_address) {
         log_error_limited(
             MODULE, "peer=%s version=%u address_bytes=%zu msg=\"a welcome that can't be used\"",
@@ -157,7 +159,8 @@ static void send_hello(struct kv_import *imports, struct prefill_peer *peer, uin
 {
     const struct worker_info *info = &imports->worker->info;
     Baton__Worker__V1__PeerHello hello = BATON__WORKER__V1__PEER_HELLO__INIT;
-    hello.version = WORKER_PROTOCOL_VERSION;
+    hello.version = worker_message_protocol(info).least;
+    hello.version_max = worker_message_protocol(info).newest;
     hello.name = (char *)info->name; /* packing only reads it */
     hello.incarnation = info->incarnation;
     hello.model_hash = info->model_hash;

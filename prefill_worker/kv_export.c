@@ -127,14 +127,15 @@ static struct peer *peer_add(struct kv_export *exports, struct stream *stream, c
     return peer;
 }
 
-static void welcome(struct kv_export *exports, struct stream *stream, const char *name)
+static void welcome(struct kv_export *exports, struct stream *stream, const char *name,
+                    uint32_t version)
 {
     struct kv_admission admission;
     struct peer *peer = peer_add(exports, stream, name, &admission);
     if (!peer)
         return;
     Baton__Worker__V1__PeerWelcome message = BATON__WORKER__V1__PEER_WELCOME__INIT;
-    message.version = WORKER_PROTOCOL_VERSION;
+    message.version = version;
     message.incarnation = exports->worker->info.incarnation;
     message.transport_address.data = admission.address;
     message.transport_address.len = admission.bytes;
@@ -162,9 +163,13 @@ static void on_hello(struct kv_export *exports, struct stream *stream,
         stream_finish(stream, RPC_NOT_FOUND, WORKER_OTHER, WORKER_OTHER_TEXT);
         return;
     }
-    if (hello->version != WORKER_PROTOCOL_VERSION)
-        snprintf(text, sizeof text, "protocol version %u here, %u there", WORKER_PROTOCOL_VERSION,
-                 hello->version);
+    struct error err;
+    struct protocol_range theirs = {hello->version,
+                                    hello->version_max ? hello->version_max : hello->version};
+    uint32_t version =
+        worker_message_agree(worker_message_protocol(info), theirs, "the decode worker", &err);
+    if (!version)
+        str_copy(text, sizeof text, err.text);
     else if (hello->model_hash != info->model_hash || hello->layout_hash != info->layout_hash)
         snprintf(text, sizeof text,
                  "model %016llx layout %016llx here, model %016llx layout %016llx there",
@@ -182,7 +187,7 @@ static void on_hello(struct kv_export *exports, struct stream *stream,
                           log_quote(text, quoted, sizeof quoted));
         return;
     }
-    welcome(exports, stream, name);
+    welcome(exports, stream, name, version);
 }
 
 static void on_message(struct stream *stream, const ProtobufCMessage *base)

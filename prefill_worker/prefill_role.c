@@ -255,7 +255,7 @@ static void on_step_event(void *context, const struct step_event *event)
         for (uint32_t i = 0; i < event->token_count; i++)
             if (request_notes_prefilled(&role->notes, event->tokens[i].key, &prefilled))
                 session_send_prefilled(&role->worker->session, &prefilled);
-        session_send_tokens(&role->worker->session, event->tokens, event->token_count);
+        session_send_step(&role->worker->session, event);
         for (uint32_t i = 0; i < event->token_count; i++)
             on_first_token(role, &event->tokens[i]);
         break;
@@ -272,7 +272,8 @@ static void on_step_event(void *context, const struct step_event *event)
         break;
     case STEP_REMOVED:
     case STEP_PROMPT_LOGPROBS:
-    case STEP_CACHE: break; /* worker.c handles the last two */
+    case STEP_CACHE:
+    case STEP_DONE: break; /* worker.c handles the last three */
     }
 }
 

@@ -1,6 +1,7 @@
 #include "common/worker/session.h"
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/net/membership/worker_message.h"
@@ -64,6 +65,16 @@ static void on_hello(struct session *session, struct stream *stream,
         stream_finish(stream, RPC_NOT_FOUND, WORKER_OTHER, WORKER_OTHER_TEXT);
         return;
     }
+    struct error err;
+    uint32_t version = worker_message_agree(
+        worker_message_protocol(info), worker_message_router_protocol(hello), "the router", &err);
+    if (!version) {
+        char quoted[400];
+        log_error_limited(MODULE, "peer=%s why=%s msg=\"refused a session\"", stream_peer(stream),
+                          log_quote(err.text, quoted, sizeof quoted));
+        stream_finish(stream, RPC_FAILED_PRECONDITION, "wrong_version", err.text);
+        return;
+    }
     Baton__Worker__V1__WorkerInfo message = worker_message_of(info);
     Baton__Worker__V1__Hello answer = BATON__WORKER__V1__HELLO__INIT;
     answer.info = &message;
@@ -72,6 +83,7 @@ static void on_hello(struct session *session, struct stream *stream,
     up.hello = &answer;
     stream_send(stream, &up.base);
     take_stream(session, stream);
+    session->version = version;
     note_router(session, hello->incarnation);
     if (session->up_changed)
         session->up_changed(session->up_context, true);
@@ -142,7 +154,59 @@ void session_send(struct session *session, Baton__Worker__V1__SessionUp *up)
         stream_send(session->stream, &up->base);
 }
 
-void session_send_tokens(struct session *session, const struct step_token *tokens, uint32_t count)
+static Baton__Worker__V1__StepReport report_of(const struct step_report *report)
+{
+    Baton__Worker__V1__StepReport message = BATON__WORKER__V1__STEP_REPORT__INIT;
+    message.took_us = report->took_us;
+    message.prefill_rows = report->shape.prefill_rows;
+    message.prefill_positions = report->shape.prefill_positions;
+    message.decode_rows = report->shape.decode_rows;
+    message.decode_context = report->shape.decode_context;
+    message.swapped_blocks = report->swapped_blocks;
+    message.swap_us = report->swap_us;
+    return message;
+}
+
+static Baton__Worker__V1__Load load_of(struct session *session, const struct step_load *load,
+                                       uint64_t now_us)
+{
+    Baton__Worker__V1__Load message = BATON__WORKER__V1__LOAD__INIT;
+    message.queued_requests = atomic_load(&load->waiting);
+    message.queued_tokens = atomic_load(&load->queued_tokens);
+    message.running = atomic_load(&load->running);
+    message.blocks_free = atomic_load(&load->blocks[KV_BLOCK_FREE]);
+    message.blocks_cached = atomic_load(&load->blocks[KV_BLOCK_CACHED]);
+    message.blocks_pinned = atomic_load(&load->blocks[KV_BLOCK_PINNED]);
+    message.blocks_landing = atomic_load(&load->blocks[KV_BLOCK_LANDING]);
+    message.steps_done = atomic_load(&load->steps);
+    message.requests = atomic_load(&load->sequences);
+    message.reserved_tokens = atomic_load(&load->reserved_tokens);
+    message.unconfirmed_tokens = atomic_load(&load->unconfirmed_tokens);
+    message.busy_us = step_load_busy_us(load, now_us);
+    message.draining = session->draining;
+    session->sent_draining = session->draining;
+    if (message.draining)
+        FAILPOINT("worker.tells_draining");
+    return message;
+}
+
+/* Sends the batch, with the load where the router knows that. */
+static void send_batch(struct session *session, Baton__Worker__V1__Tokens *batch)
+{
+    Baton__Worker__V1__Load load;
+    if (session->load && session->stream && session->version >= WORKER_PROTOCOL_STEPS) {
+        load = load_of(session, session->load, clock_now_us());
+        batch->load = &load;
+    }
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_TOKENS;
+    up.tokens = batch;
+    if (!batch->n_tokens || !FAILPOINT_FAILS("worker.send_tokens"))
+        session_send(session, &up);
+}
+
+static void send_tokens(struct session *session, const struct step_token *tokens, uint32_t count,
+                        Baton__Worker__V1__Tokens *batch)
 {
     ASSERT(count <= MAX_TOKENS_MESSAGE);
     Baton__Worker__V1__Token items[MAX_TOKENS_MESSAGE];
@@ -163,14 +227,29 @@ void session_send_tokens(struct session *session, const struct step_token *token
         }
         pointers[i] = &items[i];
     }
+    batch->n_tokens = count;
+    batch->tokens = pointers;
+    send_batch(session, batch);
+}
+
+void session_send_tokens(struct session *session, const struct step_token *tokens, uint32_t count)
+{
     Baton__Worker__V1__Tokens batch = BATON__WORKER__V1__TOKENS__INIT;
-    batch.n_tokens = count;
-    batch.tokens = pointers;
-    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
-    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_TOKENS;
-    up.tokens = &batch;
-    if (!FAILPOINT_FAILS("worker.send_tokens"))
-        session_send(session, &up);
+    send_tokens(session, tokens, count, &batch);
+}
+
+void session_send_step(struct session *session, const struct step_event *event)
+{
+    Baton__Worker__V1__StepReport reports[STEP_EVENT_REPORTS], *pointers[STEP_EVENT_REPORTS];
+    Baton__Worker__V1__Tokens batch = BATON__WORKER__V1__TOKENS__INIT;
+    batch.n_steps = session->version >= WORKER_PROTOCOL_STEPS ? event->report_count : 0;
+    batch.steps = pointers;
+    for (size_t i = 0; i < batch.n_steps; i++) {
+        reports[i] = report_of(&event->reports[i]);
+        pointers[i] = &reports[i];
+    }
+    if (event->token_count || batch.n_steps)
+        send_tokens(session, event->tokens, event->token_count, &batch);
 }
 
 void session_send_prompt_logprobs(struct session *session, const struct step_event *event)
@@ -270,18 +349,7 @@ void session_send_load(struct session *session, const struct step_load *load, ui
     if (!session->stream || now_us - session->last_load_us < LOAD_INTERVAL_US)
         return;
     session->last_load_us = now_us;
-    session->sent_draining = session->draining;
-    Baton__Worker__V1__Load message = BATON__WORKER__V1__LOAD__INIT;
-    message.queued_requests = atomic_load(&load->waiting);
-    message.queued_tokens = atomic_load(&load->queued_tokens);
-    message.running = atomic_load(&load->running);
-    message.blocks_free = atomic_load(&load->blocks[KV_BLOCK_FREE]);
-    message.blocks_cached = atomic_load(&load->blocks[KV_BLOCK_CACHED]);
-    message.blocks_pinned = atomic_load(&load->blocks[KV_BLOCK_PINNED]);
-    message.blocks_landing = atomic_load(&load->blocks[KV_BLOCK_LANDING]);
-    message.draining = session->draining;
-    if (message.draining)
-        FAILPOINT("worker.tells_draining");
+    Baton__Worker__V1__Load message = load_of(session, load, now_us);
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_LOAD;
     up.load = &message;

@@ -29,8 +29,11 @@ struct session {
     struct stream *stream; /* NULL: no router */
     uint64_t streams;      /* streams so far, with this one */
     uint64_t router;       /* incarnation of the router that last said hello; 0: none did */
-    bool draining;         /* goes into every Load */
-    bool sent_draining;    /* a Load of this stream had it */
+    uint32_t version;      /* this stream's, of the protocol */
+    /* Goes out with the tokens of each step; NULL: doesn't. */
+    const struct step_load *load;
+    bool draining;      /* goes into every Load */
+    bool sent_draining; /* a Load of this stream had it */
     uint64_t last_load_us;
     void (*up_changed)(void *context, bool up); /* for the registrar */
     void *up_context;
@@ -48,6 +51,8 @@ bool session_flushed(const struct session *session);
  * stream. */
 void session_send(struct session *session, Baton__Worker__V1__SessionUp *up);
 void session_send_tokens(struct session *session, const struct step_token *tokens, uint32_t count);
+/* Sends the tokens and the reports of a STEP_TOKENS or STEP_DONE, and the load. */
+void session_send_step(struct session *session, const struct step_event *event);
 /* Sends a STEP_PROMPT_LOGPROBS. */
 void session_send_prompt_logprobs(struct session *session, const struct step_event *event);
 void session_send_refused(struct session *session, struct sequence_key key, const char *reason,

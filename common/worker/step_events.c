@@ -3,7 +3,9 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum status step_events_init(struct step_events *events, uint32_t max_sequences)
 {
@@ -43,7 +45,12 @@ struct step_event *step_events_take(struct step_events *events, enum step_event_
                                     struct sequence_key key)
 {
     struct step_event *event = ring_wait(events->spare, UINT64_MAX);
-    *event = (struct step_event){.kind = kind, .key = key, .logprobs = event->logprobs};
+    struct token_logprobs *logprobs = event->logprobs;
+    memset(event, 0, offsetof(struct step_event, reports)); /* the reports' count is 0 */
+    event->token_count = 0;
+    event->kind = kind;
+    event->key = key;
+    event->logprobs = logprobs;
     return event;
 }
 
@@ -127,6 +134,9 @@ void step_load_publish(struct step_load *load, const struct engine *engine,
     struct scheduler_load now = scheduler_load(scheduler);
     atomic_store(&load->waiting, now.waiting);
     atomic_store(&load->running, now.running);
+    atomic_store(&load->sequences, now.sequences);
+    atomic_store(&load->reserved_tokens, now.reserved_tokens);
+    atomic_store(&load->unconfirmed_tokens, now.unconfirmed_tokens);
     atomic_store(&load->queued_tokens, now.queued_tokens);
     for (int i = 0; i < KV_BLOCK_STATES; i++)
         atomic_store(&load->blocks[i], now.blocks[i]);

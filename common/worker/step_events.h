@@ -13,6 +13,7 @@
 #ifndef BATON_WORKER_STEP_EVENTS_H
 #define BATON_WORKER_STEP_EVENTS_H
 
+#include "common/base/domain/step_cost.h"
 #include "common/base/ring.h"
 #include "common/engine/engine.h"
 #include "common/engine/sched/scheduler.h"
@@ -23,6 +24,8 @@
 #define STEP_LOOP_EVENTS 256
 /* Tokens with logprobs in one event, at most. A step that draws more of them takes more events. */
 #define STEP_EVENT_LOGPROBS 32
+/* Reports of steps in one event, at most. */
+#define STEP_EVENT_REPORTS 16
 
 enum step_event_kind {
     /* The sequence owns blocks[0..block_count). Its first cached_tokens (whole blocks) are in them
@@ -37,6 +40,13 @@ enum step_event_kind {
     STEP_FAILED, /* its rows or its token could not be computed: status, sentence in err, banned */
     STEP_REMOVED,
     STEP_CACHE, /* the answer to step_loop_read_cache */
+    STEP_DONE,  /* reports of steps that ended without a token */
+};
+/* A step that was computed, for the router. */
+struct step_report {
+    struct step_shape shape;
+    uint64_t took_us, swap_us; /* rows; moves of blocks */
+    uint32_t swapped_blocks;   /* out and in */
 };
 struct step_token {
     struct sequence_key key;
@@ -49,7 +59,7 @@ struct step_token {
 };
 struct step_event {
     enum step_event_kind kind;
-    struct sequence_key key; /* unused in STEP_TOKENS and STEP_CACHE */
+    struct sequence_key key; /* unused in STEP_TOKENS, STEP_CACHE and STEP_DONE */
     uint64_t at_us;          /* when it was posted */
     enum sequence_plan plan;
     const uint32_t *blocks; /* STEP_RESERVED */
@@ -61,6 +71,9 @@ struct step_event {
     uint32_t cache_event_count;
     uint32_t first_token, logprobs_count;
     struct token_logprobs *logprobs; /* [STEP_EVENT_LOGPROBS], owned by the event */
+    /* STEP_TOKENS, STEP_DONE: steps since the last such event, up to the tokens' own. */
+    uint32_t report_count;
+    struct step_report reports[STEP_EVENT_REPORTS];
     uint32_t token_count;
     struct step_token tokens[]; /* [max_sequences] */
 };
@@ -115,14 +128,26 @@ enum step_time {
 enum step_preemption { STEP_SWAPPED, STEP_DROPPED, STEP_PREEMPTIONS };
 
 struct step_load {
-    _Atomic uint32_t waiting, running, blocks[KV_BLOCK_STATES];
+    _Atomic uint32_t waiting, running, sequences, blocks[KV_BLOCK_STATES];
     _Atomic uint32_t preempted, swapped_blocks; /* now */
-    _Atomic uint64_t queued_tokens, prompt_rows, decode_rows, steps;
+    _Atomic uint64_t queued_tokens, reserved_tokens, unconfirmed_tokens;
+    _Atomic uint64_t prompt_rows, decode_rows, steps;
+    _Atomic uint64_t steps_failed; /* in all */
+    /* The step thread has been at its present round (jobs, then a step) since then; 0: it waits for
+     * a job. */
+    _Atomic uint64_t round_began_us;
     _Atomic uint64_t time_ns[STEP_TIMES];
     _Atomic uint64_t preemptions[STEP_PREEMPTIONS], dropped_rows;
     _Atomic uint64_t prefix_asked_tokens, prefix_hit_tokens, prefix_evicted_blocks;
     _Atomic uint64_t prefix_changes; /* changes of the cached set, so far */
 };
+
+/* Returns how long the present round has taken at now_us; 0: none is under way. Any thread. */
+static inline uint64_t step_load_busy_us(const struct step_load *load, uint64_t now_us)
+{
+    uint64_t began_us = atomic_load(&load->round_began_us);
+    return began_us && began_us < now_us ? now_us - began_us : 0;
+}
 
 /* Publishes the engine's and the scheduler's numbers. Call it before tokens leave, so that a
  * receiver of an answer's last token finds its blocks free and its rows counted. */

@@ -275,8 +275,13 @@ static void *step_main(void *argument)
                      loop->config.cpu);
     }
     for (bool busy = false; !loop->stopping;) {
+        if (!busy) {
+            step_run_flush(&loop->run);
+            atomic_store(&loop->load.round_began_us, 0);
+        }
         struct job *job = busy ? ring_pop(loop->jobs) : ring_wait(loop->jobs, UINT64_MAX);
         uint64_t begun_ns = clock_now_ns(), engine_ns = time_ns[STEP_IN_ENGINE];
+        atomic_store(&loop->load.round_began_us, begun_ns / 1000);
         busy = go_around(loop, job);
         uint64_t all_ns = clock_now_ns() - begun_ns;
         time_ns[STEP_AROUND_IT] += all_ns - (time_ns[STEP_IN_ENGINE] - engine_ns);
@@ -367,6 +372,10 @@ static enum status loop_allocate(struct step_loop *loop)
         .inputs = calloc(config->max_sequences, sizeof *loop->run.inputs),
         .constrained = calloc(config->max_sequences, sizeof(struct sequence *)),
         .scores = calloc(config->chunk_tokens, sizeof *loop->run.scores),
+        .sends_reports = config->sends_reports,
+        .failed_limit = config->failed_limit,
+        .broken = config->broken,
+        .broken_context = config->broken_context,
     };
     if (!loop->run.inputs || !loop->run.scores || !loop->run.constrained)
         return STATUS_LIMIT;
@@ -398,10 +407,10 @@ enum status step_loop_start(const struct step_loop_config *config, struct step_l
     return STATUS_OK;
 }
 
-void step_loop_stop(struct step_loop *loop)
+bool step_loop_stop(struct step_loop *loop)
 {
     if (!loop)
-        return;
+        return true;
     job_post(loop, &(struct job){.kind = JOB_STOP});
     engine_interrupt(loop->config.engine);
     /* The step thread may wait for a spare event: hand back the events that are no longer read. */
@@ -414,8 +423,12 @@ void step_loop_stop(struct step_loop *loop)
         soon.tv_nsec %= 1000000000;
         if (!pthread_timedjoin_np(loop->thread, NULL, &soon))
             break;
+        uint64_t stall_us = loop->config.stall_us;
+        if (stall_us && step_load_busy_us(&loop->load, clock_now_us()) > stall_us)
+            return false;
     }
     loop_free(loop);
+    return true;
 }
 
 /* Returns false if the sequence has a constraint and no lease can be had. */

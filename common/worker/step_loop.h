@@ -32,12 +32,22 @@ struct step_loop_config {
     enum eviction_policy eviction;
     struct cost_model cost;
     int cpu; /* the step thread is pinned to this core; -1: not pinned */
+    /* Steps are reported, in STEP_TOKENS and STEP_DONE. */
+    bool sends_reports;
+    /* When so many steps in a row have failed, `broken` is called on the step thread. 0: never. */
+    uint32_t failed_limit;
+    void (*broken)(void *context);
+    void *broken_context;
+    /* A round of work that takes longer is not waited for at the end. 0: any is. */
+    uint64_t stall_us;
 };
 
 enum status step_loop_start(const struct step_loop_config *config, struct step_loop **loop,
                             struct error *err) WARN_UNUSED;
-/* Finishes the step under way, drops the queued jobs, joins the thread. NULL is fine. */
-void step_loop_stop(struct step_loop *loop);
+/* Finishes the step under way, drops the queued jobs, joins the thread. NULL is fine. Returns false
+ * if that step takes longer than stall_us: its thread runs on, and only the end of the process
+ * frees what it uses. */
+bool step_loop_stop(struct step_loop *loop);
 
 /* --- jobs: the transfer thread asks, the step thread carries out before the next step, in order
  * --- */

@@ -4,7 +4,10 @@
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 
-#define MODULE "step_run"
+#include <string.h>
+
+#define MODULE              "step_run"
+#define REPORTS_TOGETHER_US 5000
 
 bool step_plan_works(const struct step_plan *plan)
 {
@@ -105,6 +108,50 @@ static void draw_failed(struct step_run *run, struct sequence *sequence, enum st
     sequence_failed(run, sequence, STATUS_INTERNAL, &err);
 }
 
+/* ---------------------------------------------------------------- reports */
+
+static void send_reports(struct step_run *run, struct step_event *event)
+{
+    memcpy(event->reports, run->reports, run->report_count * sizeof *run->reports);
+    event->report_count = run->report_count;
+    run->report_count = 0;
+    run->reported_us = clock_now_us();
+}
+
+void step_run_flush(struct step_run *run)
+{
+    if (!run->report_count)
+        return;
+    struct step_event *event = step_events_take(run->events, STEP_DONE, (struct sequence_key){0});
+    send_reports(run, event);
+    step_events_post(run->events, event);
+}
+
+/* Counts the rows of a part. Its sequence hasn't advanced yet. */
+static void add_rows(struct step_shape *shape, const struct planned_rows *part)
+{
+    uint64_t rows = part->row_count, first = part->sequence->computed;
+    uint64_t before = rows * first + rows * (rows - 1) / 2;
+    if (part->sequence->state == SEQUENCE_DECODE) {
+        shape->decode_rows += part->row_count;
+        shape->decode_context += before;
+    } else {
+        shape->prefill_rows += part->row_count;
+        shape->prefill_positions += before;
+    }
+}
+
+/* Counts a step that the device could not do. A draw that fails is none: a token of the request may
+ * be at fault, so that a client could end workers. */
+static void step_failed(struct step_run *run)
+{
+    atomic_fetch_add(&run->load->steps_failed, 1);
+    if (++run->failed_in_row == run->failed_limit && run->broken)
+        run->broken(run->broken_context);
+}
+
+/* ---------------------------------------------------------------- results */
+
 static void step_results(struct step_run *run, const struct step_plan *plan)
 {
     struct step_event *drawn = NULL;
@@ -147,8 +194,13 @@ static void step_results(struct step_run *run, const struct step_plan *plan)
             step_run_remove(run, sequence);
     }
     step_load_publish(run->load, run->engine, run->scheduler);
-    if (drawn)
+    if (drawn) {
+        send_reports(run, drawn);
         step_events_post(run->events, drawn);
+    } else if (run->report_count == STEP_EVENT_REPORTS ||
+               clock_now_us() - run->reported_us >= REPORTS_TOGETHER_US) {
+        step_run_flush(run);
+    }
 }
 
 static void parts_failed(struct step_run *run, const struct step_plan *plan, enum status status,
@@ -202,6 +254,7 @@ static bool run_moves(struct step_run *run, const struct step_plan *plan, uint64
     *swap_us = (clock_now_ns() - begun_ns) / 1000;
     if (status == STATUS_OK)
         return true;
+    step_failed(run);
     distrust(run, status);
     parts_failed(run, plan, status, &err);
     moves_failed(run, plan->swap_outs, plan->swap_out_count, status, &err);
@@ -220,6 +273,7 @@ static bool run_rows(struct step_run *run, const struct step_plan *plan)
     count_engine_time(run, begun_ns);
     if (status == STATUS_OK)
         return true;
+    step_failed(run);
     distrust(run, status);
     parts_failed(run, plan, status, &err);
     return false;
@@ -241,8 +295,8 @@ bool step_run_prepare(struct step_run *run)
 
 void step_run_plan(struct step_run *run, const struct step_plan *plan)
 {
-    uint64_t swap_us;
-    if (!run_moves(run, plan, &swap_us))
+    struct step_report report = {.swapped_blocks = plan->swap_out_count + plan->swap_in_count};
+    if (!run_moves(run, plan, &report.swap_us))
         return;
     bool prompt_rows = false;
     uint32_t scored = 0;
@@ -252,6 +306,7 @@ void step_run_plan(struct step_run *run, const struct step_plan *plan)
         *input = engine_input(part);
         if (i && input->block_count <= input[-1].block_count && FAILPOINT_FAILS("step.misdirected"))
             input->blocks = input[-1].blocks;
+        add_rows(&report.shape, part);
         add_scores(run, part, input, &scored);
         if (part->samples && part->sequence->constraint) {
             struct step_allowed allowed = step_constraints_find(run->constraints, part->sequence);
@@ -263,7 +318,11 @@ void step_run_plan(struct step_run *run, const struct step_plan *plan)
     uint64_t begun_us = clock_now_us();
     if (plan->part_count && !run_rows(run, plan))
         return;
-    scheduler_step_done(run->scheduler, clock_now_us() - begun_us, swap_us);
+    run->failed_in_row = 0;
+    report.took_us = clock_now_us() - begun_us;
+    scheduler_step_done(run->scheduler, report.took_us, report.swap_us);
+    if (run->sends_reports)
+        run->reports[run->report_count++] = report;
     step_results(run, plan);
     if (plan->part_count == 0)
         return;

@@ -3,7 +3,11 @@
  *
  * A sequence goes no further if its rows or its token can't be computed. STEP_FAILED is posted, and
  * it is held until its owner removes it. If the device failed, or gave a number that is not a
- * number, the prefix cache forgets everything that was computed before, too. */
+ * number, the prefix cache forgets everything that was computed before, too.
+ *
+ * Each step that was computed is reported: with its tokens, or, if it has none, at the latest when
+ * the thread has nothing to do, or STEP_EVENT_REPORTS wait. In between events without tokens come
+ * at most every 5 ms, since small steps may take microseconds. */
 #ifndef BATON_WORKER_STEP_RUN_H
 #define BATON_WORKER_STEP_RUN_H
 
@@ -21,6 +25,14 @@ struct step_run { /* everything is borrowed */
     struct engine_sequence *inputs; /* scratch, one for each part of a plan */
     struct sequence **constrained;  /* scratch, one for each sequence */
     struct token_logprobs *scores;  /* scratch, one for each prompt row of a plan */
+    bool sends_reports;
+    uint32_t report_count;
+    struct step_report reports[STEP_EVENT_REPORTS]; /* [report_count]: to be sent */
+    uint64_t reported_us;                           /* when some were sent last */
+    uint32_t failed_in_row;                         /* steps, up to the last one */
+    uint32_t failed_limit;                          /* 0: any number may fail */
+    void (*broken)(void *context);                  /* called at failed_limit */
+    void *broken_context;
 };
 
 /* Works on the constraints of the sequences, before a step is planned. Returns true while one of
@@ -32,6 +44,8 @@ bool step_plan_works(const struct step_plan *plan);
  * move fails, no sequence of the plan goes on: saved blocks may be lost, and blocks to be filled
  * may be empty. */
 void step_run_plan(struct step_run *run, const struct step_plan *plan);
+/* Sends the reports that wait. Call it before the thread waits for a job. */
+void step_run_flush(struct step_run *run);
 /* Removes the sequence from the schedule, and its constraint. */
 void step_run_remove(struct step_run *run, struct sequence *sequence);
 

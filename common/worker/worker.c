@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -81,6 +82,8 @@ static void on_step_event(void *context, const struct step_event *event)
     struct worker *worker = context;
     if (event->kind == STEP_CACHE)
         take_cache_events(worker, event);
+    else if (event->kind == STEP_DONE)
+        session_send_step(&worker->session, event);
     else if (event->kind == STEP_PROMPT_LOGPROBS)
         session_send_prompt_logprobs(&worker->session, event);
     else
@@ -146,8 +149,19 @@ static void on_metrics(void *context, struct http_exchange *exchange)
 static void on_health(void *context, struct http_exchange *exchange)
 {
     struct worker *worker = context;
-    bool draining = atomic_load(&worker->draining);
-    http_exchange_reply_text(exchange, draining ? 503 : 200, draining ? "draining\n" : "ok\n");
+    uint64_t busy_us = step_load_busy_us(step_loop_load(worker->steps), clock_now_us());
+    uint64_t limit_us = worker->config.step_stall_us;
+    const char *text = "ok\n";
+    char stalled[120];
+    if (limit_us && busy_us > limit_us) {
+        snprintf(stalled, sizeof stalled,
+                 "stalled: a step has taken %" PRIu64 " s, and --step-stall allows %" PRIu64 "\n",
+                 busy_us / 1000000, limit_us / 1000000);
+        text = stalled;
+    } else if (atomic_load(&worker->draining)) {
+        text = "draining\n";
+    }
+    http_exchange_reply_text(exchange, *text == 'o' ? 200 : 503, text);
 }
 
 static const struct http_route http_routes[] = {
@@ -281,6 +295,7 @@ static enum status worker_up(struct worker_life *life, struct error *err)
                                        .up_changed = on_session_changed,
                                        .up_context = life};
     TRY(worker_engine_start(worker, err));
+    worker->session.load = step_loop_load(worker->steps);
     TRY(worker->ops->create(worker, &worker->role, err));
     worker->session.role = worker->role;
     TRY(start_http(life, err));
@@ -340,7 +355,11 @@ static void worker_down(struct worker_life *life)
     }
     registrar_stop(life->registrar);
     constraint_host_stop(worker->constraints); /* its thread posts to the steps */
-    step_loop_stop(worker->steps);
+    if (!step_loop_stop(worker->steps)) {
+        log_error(MODULE, "msg=\"a step hangs: the process ends without it\" stall_ms=%" PRIu64,
+                  worker->config.step_stall_us / 1000);
+        _exit(EXIT_FAILURE); /* the step uses what would be freed now */
+    }
     constraint_host_destroy(worker->constraints);
     transfer_loop_destroy(worker->loop);
     if (worker->role)
@@ -356,6 +375,7 @@ static void worker_down(struct worker_life *life)
     link_tls_close(&worker->tls);
     certificates_close(worker->metrics_tls);
     close(worker->idle_fd);
+    close(worker->broken_fd);
 }
 
 static void report_ready(const struct worker *worker)
@@ -372,16 +392,29 @@ static void report_ready(const struct worker *worker)
     close((int)worker->config.ready_fd);
 }
 
+static bool steps_fail(const struct worker *worker)
+{
+    log_error(MODULE,
+              "failed_steps=%u requests=%u msg=\"its steps keep failing: the worker exits, to be "
+              "started again\"",
+              worker->config.failed_steps, atomic_load(&worker->busy));
+    return false;
+}
+
 /* Waits for a stop signal, then for the end of the last request, the drain's deadline or a second
- * signal. */
-static void wait_for_end(struct worker_life *life, struct stop_signals *signals)
+ * signal. Returns false, at once, if its steps keep failing: it can serve no request, and another
+ * worker can. */
+static bool wait_for_end(struct worker_life *life, struct stop_signals *signals)
 {
     struct worker *worker = &life->worker;
     struct pollfd fds[] = {{.fd = signals->fd, .events = POLLIN},
+                           {.fd = worker->broken_fd, .events = POLLIN},
                            {.fd = worker->idle_fd, .events = POLLIN}};
-    do
-        poll(fds, 1, -1);
-    while (!stop_signals_take(signals, clock_now_us()));
+    do {
+        poll(fds, 2, -1);
+        if (fds[1].revents)
+            return steps_fail(worker);
+    } while (!stop_signals_take(signals, clock_now_us()));
     log_info(MODULE, "msg=\"draining\"");
     rpc_server_set_serving(life->server, false);
     atomic_store(&worker->draining, true);
@@ -389,10 +422,12 @@ static void wait_for_end(struct worker_life *life, struct stop_signals *signals)
     for (;;) {
         uint64_t now_us = clock_now_us();
         uint64_t left_ms = now_us < end_us ? (end_us - now_us + 999) / 1000 : 0;
-        int ready = poll(fds, 2, left_ms > 60000 ? 60000 : (int)left_ms);
-        if (ready > 0 && fds[1].revents) {
+        int ready = poll(fds, 3, left_ms > 60000 ? 60000 : (int)left_ms);
+        if (ready > 0 && fds[1].revents)
+            return steps_fail(worker);
+        if (ready > 0 && fds[2].revents) {
             log_info(MODULE, "msg=\"drained\"");
-            return;
+            return true;
         }
         bool again = ready > 0 && fds[0].revents && stop_signals_take(signals, clock_now_us());
         if (again || clock_now_us() >= end_us) {
@@ -401,7 +436,7 @@ static void wait_for_end(struct worker_life *life, struct stop_signals *signals)
                       "requests=%u why=\"%s\" msg=\"stopping%s\"", busy,
                       again ? "asked a second time" : "the drain's time is over",
                       busy ? " with requests still running" : "");
-            return;
+            return true;
         }
     }
 }
@@ -415,6 +450,7 @@ int worker_main(const struct worker_role_ops *ops, int argc, char **argv)
     worker_config_load(ops->role, argc, argv, &worker->config);
     take_room(&life);
     worker->idle_fd = eventfd(0, EFD_CLOEXEC);
+    worker->broken_fd = eventfd(0, EFD_CLOEXEC);
     struct stop_signals signals;
     struct error err;
     enum status status = stop_signals_open(&signals, &err);
@@ -428,7 +464,8 @@ int worker_main(const struct worker_role_ops *ops, int argc, char **argv)
                   log_quote(err.text, quoted, sizeof quoted));
     } else {
         report_ready(worker);
-        wait_for_end(&life, &signals);
+        if (!wait_for_end(&life, &signals))
+            status = STATUS_INTERNAL;
         registrar_leave(life.registrar);
     }
     worker_down(&life);

@@ -96,6 +96,7 @@ struct worker {
     atomic_uint busy;           /* transfer thread -> main thread: requests under way */
     _Atomic bool session_is_up; /* transfer thread -> HTTP thread */
     int idle_fd;                /* eventfd: draining, and nothing is left */
+    int broken_fd;              /* eventfd: its steps keep failing */
 };
 
 struct worker_role_ops {

@@ -343,6 +343,29 @@ static const struct config_setting settings[] = {
      .min = "0",
      .max = "1h",
      .help = "How long SIGTERM waits for requests to end"},
+    {.name = "failed-steps",
+     .type = CONFIG_U64,
+     AT(failed_steps),
+     .default_text = "5",
+     .min = "0",
+     .max = "1000000",
+     .help = "The worker exits after so many steps in a row that its engine could not compute, so "
+             "that it is started again; 0: it goes on"},
+    {.name = "step-stall",
+     .type = CONFIG_DURATION,
+     AT(step_stall_us),
+     .default_text = "30s",
+     .min = "0",
+     .max = "1h",
+     .help = "How long a step may take until /healthz answers 503: it hangs; 0: any time"},
+    {.name = "test-protocol-version",
+     .type = CONFIG_U64,
+     AT(test_protocol),
+     .default_text = "0",
+     .min = "0",
+     .max = "1000000",
+     .help = "For tests: the only version of the protocol between Baton's processes that this "
+             "worker speaks; 0: all that it knows"},
     {.name = "ready-fd",
      .type = CONFIG_U64,
      AT(ready_fd),
@@ -439,6 +462,12 @@ static void check(const void *settings_given, struct str *mistakes)
                        error_set(&err, STATUS_INVALID,
                                  "--kv-faults is given, but this is a release build: set "
                                  "BATON_FAILPOINTS_ALLOW=1 to mean it"),
+                       &err);
+    if (config->test_protocol && !failpoint_allowed())
+        config_mistake(mistakes,
+                       error_set(&err, STATUS_INVALID,
+                                 "--test-protocol-version is given, but this is a release build: "
+                                 "set BATON_FAILPOINTS_ALLOW=1 to mean it"),
                        &err);
     struct advertise advertise;
     if (*config->advertise)

@@ -46,7 +46,10 @@ struct worker_config {
     uint64_t lease_us, heartbeat_us, read_timeout_us, peer_timeout_us, hello_timeout_us,
         drain_timeout_us;
     uint32_t kv_connections;
-    uint32_t ready_fd; /* 0: none */
+    uint32_t failed_steps;  /* 0: any number may fail */
+    uint64_t step_stall_us; /* 0: a step may take any time */
+    uint32_t test_protocol; /* 0: all versions of this build */
+    uint32_t ready_fd;      /* 0: none */
     bool spin;
     char advertise[128];
     struct link_tls_settings internal_tls;

@@ -8,6 +8,7 @@
 
 #include <malloc.h>
 #include <sched.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define MODULE             "worker"
@@ -169,6 +170,12 @@ static struct cost_model first_costs(const struct worker *worker)
     return cost;
 }
 
+/* On the step thread. */
+static void on_broken(void *context)
+{
+    eventfd_write(((struct worker *)context)->broken_fd, 1);
+}
+
 enum status worker_engine_start(struct worker *worker, struct error *err)
 {
     struct constraint_host_config constraints = {.model_dir = worker->config.model,
@@ -195,6 +202,11 @@ enum status worker_engine_start(struct worker *worker, struct error *err)
         .eviction = worker->config.prefix_eviction,
         .cost = first_costs(worker),
         .cpu = worker->config.cpu_count ? worker->config.cpu_list[0] : -1,
+        .sends_reports = true,
+        .failed_limit = worker->config.failed_steps,
+        .broken = on_broken,
+        .broken_context = worker,
+        .stall_us = worker->config.step_stall_us,
     };
     return step_loop_start(&config, &worker->steps, err);
 }
@@ -224,6 +236,7 @@ enum status worker_engine_info(struct worker *worker, struct error *err)
     info->started_ms = clock_unix_us() / 1000;
     info->process_id = (uint32_t)getpid();
     info->max_sequences = config->max_sequences;
+    info->protocol_least = info->protocol_newest = config->test_protocol;
     return STATUS_OK;
 }
 

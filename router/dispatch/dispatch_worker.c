@@ -530,14 +530,10 @@ static void on_load(struct dispatch *dispatch, struct worker *worker,
                     const Baton__Worker__V1__Load *load)
 {
     bool drained = worker->load.draining;
-    worker->load = (struct worker_load){.queued_requests = load->queued_requests,
-                                        .queued_tokens = load->queued_tokens,
-                                        .running = load->running,
-                                        .blocks_free = load->blocks_free,
-                                        .blocks_cached = load->blocks_cached,
-                                        .blocks_pinned = load->blocks_pinned,
-                                        .blocks_landing = load->blocks_landing,
-                                        .draining = load->draining};
+    if (!worker_take_load(worker, load)) {
+        misbehaved(worker, "load");
+        return;
+    }
     dispatch->place_needed = true;
     dispatch->board_changed |= load->draining != drained;
     if (load->draining != drained)
@@ -545,6 +541,22 @@ static void on_load(struct dispatch *dispatch, struct worker *worker,
     else
         placement_worker_load(&dispatch->placement, worker->key, load->queued_tokens);
     dispatch_show_soon(dispatch);
+}
+
+/* Takes over the tokens of steps, and what they say of the worker. */
+static void on_tokens(struct dispatch *dispatch, struct worker *worker,
+                      const Baton__Worker__V1__Tokens *said)
+{
+    for (size_t i = 0; i < said->n_tokens; i++)
+        on_token(dispatch, worker, said->tokens[i]);
+    if (said->load)
+        on_load(dispatch, worker, said->load);
+    if (!worker_take_steps(worker, said->steps, said->n_steps)) {
+        misbehaved(worker, "steps");
+        return;
+    }
+    for (size_t i = 0; i < said->n_steps; i++)
+        router_metrics_step(dispatch->config.metrics, worker->info.role, said->steps[i]->took_us);
 }
 
 static void on_cache(struct dispatch *dispatch, struct worker *worker,
@@ -565,8 +577,7 @@ static void on_event(struct dispatch *dispatch, struct worker *worker,
         on_opened(dispatch, worker, up->opened);
         break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_TOKENS:
-        for (size_t i = 0; i < up->tokens->n_tokens; i++)
-            on_token(dispatch, worker, up->tokens->tokens[i]);
+        on_tokens(dispatch, worker, up->tokens);
         break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_PROMPT_LOGPROBS:
         on_prompt_logprobs(dispatch, worker, up->prompt_logprobs);

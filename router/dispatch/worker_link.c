@@ -1,5 +1,6 @@
 #include "common/base/log.h"
 #include "common/base/str.h"
+#include "common/net/membership/worker_message.h"
 #include "common/net/rpc/message.h"
 #include "proto/proto_unpack.h"
 #include "router/dispatch/workers.h"
@@ -65,6 +66,8 @@ static void say_hello(struct worker_link *link, const struct worker_link_config 
     hello.incarnation = config->router_incarnation;
     hello.worker = (char *)config->worker_name; /* packing only reads */
     hello.worker_incarnation = config->worker_incarnation;
+    hello.version = WORKER_PROTOCOL_VERSION;
+    hello.version_min = WORKER_PROTOCOL_LEAST;
     Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
     command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_HELLO;
     command.hello = &hello;

@@ -14,6 +14,10 @@
 #define FIRST_BACKOFF_US  50000u
 #define MAX_BACKOFF_US    2000000u
 #define COMPLAIN_EVERY_US 30000000u
+/* Bounds of what a worker reports: tokens and microseconds, rows, steps in one message. */
+#define MOST           (UINT64_C(1) << 50)
+#define REPORTED_ROWS  (1u << 20)
+#define REPORTED_STEPS 16
 
 _Static_assert(LOG_LIFECYCLE_LINES >= 2 * CLUSTER_MAX_PEERS, "each worker that joins has a line");
 
@@ -280,6 +284,7 @@ static void workers_add(struct workers *workers, const struct worker_info *info,
         *gone = (struct worker_gone){0};
     }
     worker->backoff_us = FIRST_BACKOFF_US;
+    cost_fit_init(&worker->steps, NULL, 0);
     workers->items[workers->count++] = worker;
     log_info_lifecycle("workers",
                        "worker=%s role=%s address=%s incarnation=%016" PRIx64
@@ -389,6 +394,52 @@ bool workers_hello(struct workers *workers, struct worker *worker,
     return false;
 }
 
+bool worker_take_load(struct worker *worker, const Baton__Worker__V1__Load *load)
+{
+    if (load->queued_tokens > MOST || load->steps_done > MOST || load->reserved_tokens > MOST ||
+        load->unconfirmed_tokens > MOST || load->busy_us > MOST || load->requests > REPORTED_ROWS)
+        return false;
+    worker->load = (struct worker_load){.queued_requests = load->queued_requests,
+                                        .queued_tokens = load->queued_tokens,
+                                        .running = load->running,
+                                        .blocks_free = load->blocks_free,
+                                        .blocks_cached = load->blocks_cached,
+                                        .blocks_pinned = load->blocks_pinned,
+                                        .blocks_landing = load->blocks_landing,
+                                        .draining = load->draining,
+                                        .requests = load->requests,
+                                        .steps_done = load->steps_done,
+                                        .reserved_tokens = load->reserved_tokens,
+                                        .unconfirmed_tokens = load->unconfirmed_tokens,
+                                        .busy_us = load->busy_us};
+    return true;
+}
+
+bool worker_take_steps(struct worker *worker, Baton__Worker__V1__StepReport *const *reports,
+                       size_t count)
+{
+    uint64_t context = worker->info.context; /* no row has more tokens before it */
+    if (count > REPORTED_STEPS)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const Baton__Worker__V1__StepReport *report = reports[i];
+        bool works = report->prefill_rows || report->decode_rows || report->swapped_blocks;
+        if (!works || report->took_us > MOST || report->swap_us > MOST ||
+            report->prefill_rows > REPORTED_ROWS || report->decode_rows > REPORTED_ROWS ||
+            report->prefill_positions > report->prefill_rows * context ||
+            report->decode_context > report->decode_rows * context)
+            return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct step_shape shape = {.prefill_rows = reports[i]->prefill_rows,
+                                         .prefill_positions = reports[i]->prefill_positions,
+                                         .decode_rows = reports[i]->decode_rows,
+                                         .decode_context = reports[i]->decode_context};
+        cost_fit_learn(&worker->steps, &shape, (double)reports[i]->took_us);
+    }
+    return true;
+}
+
 /* Returns LOG_WARN for an end that keeps the worker from its work: a lost session, except where the
  * worker was draining and had no requests, and now and then a dial that fails. */
 static enum log_level closed_level(struct worker *worker, const struct worker_link *link, bool busy,
@@ -493,6 +544,8 @@ uint64_t workers_show(const struct workers *workers, struct status_board *board,
         shown->model = worker->model;
         shown->state = worker->state;
         shown->load = worker->load;
+        shown->cost = worker->steps.cost;
+        shown->steps_learnt = worker->steps.steps;
         shown->lane_bytes_per_second = worker->lane_bytes_per_second;
         shown->prompt_tokens = worker->prompt_tokens;
         shown->tokens = worker->tokens;

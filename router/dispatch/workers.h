@@ -13,6 +13,7 @@
 #define BATON_ROUTER_DISPATCH_WORKERS_H
 
 #include "common/base/arena.h"
+#include "common/base/domain/cost_fit.h"
 #include "common/base/domain/worker_info.h"
 #include "common/net/membership/membership.h"
 #include "common/net/rpc/rpc.h"
@@ -93,6 +94,7 @@ struct worker {
     uint64_t redial_us, backoff_us;
     uint64_t complained_us; /* when a failed dial was last logged as a warning; 0: never */
     struct worker_load load;
+    struct cost_fit steps;          /* their cost, learnt from its reports */
     struct cache_event_count cache; /* since the stream is up */
     uint64_t prompt_tokens;         /* prompt tokens that it has computed */
     uint64_t tokens;                /* tokens from it that were the next of an answer */
@@ -150,6 +152,11 @@ uint64_t workers_next_us(const struct workers *workers);
  * link is being closed. */
 bool workers_hello(struct workers *workers, struct worker *worker,
                    const Baton__Worker__V1__SessionUp *up, uint64_t now_us);
+/* Take over the worker's report of itself. Return false, and take nothing, if a number in it is out
+ * of its bounds. */
+bool worker_take_load(struct worker *worker, const Baton__Worker__V1__Load *load);
+bool worker_take_steps(struct worker *worker, Baton__Worker__V1__StepReport *const *reports,
+                       size_t count);
 /* Handles the end of a stream, and frees the link. A LEAVING worker is removed. `busy`: it has
  * requests. Returns whether the worker had been up. */
 bool workers_link_closed(struct workers *workers, struct worker_link *link, bool busy,

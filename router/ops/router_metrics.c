@@ -126,6 +126,10 @@ static void create_events(struct router_metrics *m)
         m->kv_bytes[i] = metrics_counter(m->metrics, "baton_router_kv_bytes_total",
                                          "KV bytes that decode workers pulled", labels);
     }
+    for (int i = 0; i < 2; i++)
+        m->step_seconds[i] =
+            seconds(m->metrics, i ? "role=\"decode\"" : "role=\"prefill\"",
+                    "baton_router_step_seconds", "Time of a step's rows, as workers report it");
     m->unsent_bytes = metrics_gauge(m->metrics, "baton_router_http_unsent_bytes",
                                     "Bytes of answers over HTTP that wait for their readers", NULL);
     static const char *const changes[CACHE_CHANGES] = {"cleared", "stored", "removed"};
@@ -238,6 +242,11 @@ void router_metrics_pulled(struct router_metrics *m, const char *lane, uint64_t 
     for (int i = 0; i < ROUTER_LANES; i++)
         if (!strcmp(lanes[i], lane)) /* a worker may report an unknown lane: ignored */
             counter_add(m->kv_bytes[i], bytes);
+}
+
+void router_metrics_step(struct router_metrics *m, enum worker_role role, uint64_t took_us)
+{
+    histogram_observe(m->step_seconds[role == ROLE_DECODE], (double)took_us * 1e-6);
 }
 
 /* --------------------------------------------------------------------------- phases of requests */

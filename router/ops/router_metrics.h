@@ -4,6 +4,7 @@
 #define BATON_ROUTER_OPS_ROUTER_METRICS_H
 
 #include "common/base/domain/sampling.h"
+#include "common/base/domain/worker_info.h"
 #include "common/base/observe/metrics.h"
 #include "common/net/http/http_exchange.h"
 #include "common/net/http/http_server.h"
@@ -45,6 +46,7 @@ struct router_metrics {
     /* gRPC connections that the router ended; [FRAME_GATE_NONE]: NULL. */
     struct counter *connections_ended[FRAME_GATE_ENDS];
     struct counter *kv_bytes[ROUTER_LANES];
+    struct histogram *step_seconds[2];            /* prefill and decode workers */
     struct counter *cache_changes[CACHE_CHANGES]; /* events of workers' prefix caches */
     struct counter *access_lost, *spans_lost;     /* lines of the access log; requests' spans */
     /* Watched certificates, and the end of each in seconds since 1970. */
@@ -81,6 +83,8 @@ void router_metrics_answered(struct router_metrics *metrics, size_t model,
 /* Counts the events of a prefix cache in one message. */
 void router_metrics_cache(struct router_metrics *metrics, const uint64_t counts[CACHE_CHANGES]);
 void router_metrics_pulled(struct router_metrics *metrics, const char *lane, uint64_t bytes);
+/* Counts a step that a worker of this role reported. */
+void router_metrics_step(struct router_metrics *metrics, enum worker_role role, uint64_t took_us);
 
 /* --- histograms of one model: the phases and tokens of its requests --- */
 #define PHASE_FINISHES (FINISH_CONTEXT + 1)

@@ -3,6 +3,7 @@
 #ifndef BATON_ROUTER_OPS_STATUS_BOARD_H
 #define BATON_ROUTER_OPS_STATUS_BOARD_H
 
+#include "common/base/domain/step_cost.h"
 #include "router/planner/worker_state.h"
 #include "router/reasons.h"
 #include "router/served_models.h"
@@ -14,6 +15,8 @@ struct worker_status {
     size_t model; /* index of served_models */
     enum worker_state state;
     struct worker_load load;
+    struct step_cost cost; /* as its reports say so far */
+    uint64_t steps_learnt; /* reports of steps */
     char lane[16];
     uint64_t lane_bytes_per_second;
     uint64_t prompt_tokens, tokens; /* since its session began */

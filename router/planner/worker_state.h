@@ -19,6 +19,11 @@ struct worker_load { /* the worker's report; before the first one all is 0, and 
     uint32_t queued_requests, running, blocks_free, blocks_cached, blocks_pinned, blocks_landing;
     uint64_t queued_tokens;
     bool draining;
+    /* 0 with a worker of protocol version 4. */
+    uint32_t requests;   /* held, of all routers, in any state */
+    uint64_t steps_done; /* since the worker started */
+    uint64_t reserved_tokens, unconfirmed_tokens;
+    uint64_t busy_us; /* how long its present step runs; 0: it waits for work */
 };
 
 #endif

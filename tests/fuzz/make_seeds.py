@@ -249,7 +249,7 @@ def setting_seeds():
                  "@prefill.taken=stop@2\nprefill-0:step.fails=fail", "@", "router.placed=stop@4294967296", "router.placed=kill:prefill.taken",
                  ",".join("router.placed=log" for i in range(20)), "x" * 70 + "=kill", "a\n\x1b=\xff"):
         seed("failpoint", text)
-    words("failpoint", ["prefill.taken", "step.fails", "router.placed", "prefill-0:", "=kill", "=stop", "=pause", "=fail", "=log", "@*", "@1", ",", ":"])
+    words("failpoint", ["prefill.taken", "step.fails", "router.placed", "prefill-0:", "=kill", "=stop", "=pause", "=hang", "=fail", "=log", "@*", "@1", ",", ":"])
 
 
 # ------------------------------------------------------------------------------------------------ protobuf
@@ -372,6 +372,9 @@ SESSION_UP = {
     "refused for ever": message((5, message(*key(), (3, "invalid"), (4, "\x1b[2Jno\n" + "\u00e9" * 120)))),
     "draining": message((5, message(*key(), (3, "draining"), (4, "the worker is draining"), (5, 1)))),
     "load": message((6, message((1, 1), (2, 20), (3, 1), (4, 60), (5, 2), (6, 2), (7, 0)))),
+    "steps": message((3, message((2, message((1, 900), (2, 20), (3, 190), (4, 3), (5, 60))), (2, message((1, 400), (4, 1), (5, 20), (6, 2), (7, 30))),
+                                 (3, message((1, 1), (9, 5), (10, 1), (11, 40), (12, 20), (13, 7)))))),
+    "steps that are none": message((3, message((2, message((1, 900), (2, 1), (3, 1 << 63)))))),
     "pulled": message((7, message(*key(), (3, "tcp"), (4, 4096), (5, 2048)))),
     "cache": message((8, message((1, 1), (2, message((1, 0))), (2, message((1, 1), (2, fixed64(5)), (3, fixed64(6)), (4, fixed64(7)), (7, 32))), (2, message((1, 2), (2, fixed64(5))))))),
     "cache with a gap": message((8, message((1, 9), (2, message((1, 1), (2, fixed64(5)), (7, 32)))))),

@@ -68,8 +68,8 @@ static inline void client_start(struct world *world, struct client *client, cons
     client_start_at(world->channel, client, "/baton.v1.Baton/Generate", ask);
 }
 
-/* Registers a worker with a version of the protocol that is `newer` than ours. The answer comes to
- * `client`. */
+/* Registers a worker. `newer` than 0: it speaks one version of the protocol alone, so much newer
+ * than ours. The answer comes to `client`. */
 static inline void register_start(struct world *world, struct client *client,
                                   const struct worker_info *info, uint32_t newer)
 {
@@ -77,6 +77,8 @@ static inline void register_start(struct world *world, struct client *client,
     Baton__Worker__V1__RegisterRequest request = BATON__WORKER__V1__REGISTER_REQUEST__INIT;
     request.info = &message;
     message.version += newer;
+    if (newer)
+        message.version_min = message.version;
     memset(client, 0, sizeof *client);
     assert_int_equal(ring_create(16, &client->events), STATUS_OK);
     assert_int_equal(rpc_call_start(world->channel, "/baton.worker.v1.Registry/RegisterWorker",

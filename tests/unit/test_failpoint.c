@@ -293,16 +293,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        T(test_nothing_is_armed_by_default),
-        T(test_the_nth_hit_and_every_hit),
-        T(test_only_hits_about_the_subject_count),
-        T(test_a_subject_is_any_text),
-        T(test_bad_specifications_are_refused),
-        T(test_one_more_than_the_limit),
-        T(test_a_file_is_read_again_when_it_changes),
-        T(test_kill_stop_and_pause),
-        T(test_a_hang_holds_up_one_thread),
-        T(test_what_is_armed_is_told),
+        T(test_nothing_is_armed_by_default),          T(test_the_nth_hit_and_every_hit),
+        T(test_only_hits_about_the_subject_count),    T(test_a_subject_is_any_text),
+        T(test_bad_specifications_are_refused),       T(test_one_more_than_the_limit),
+        T(test_a_file_is_read_again_when_it_changes), T(test_kill_stop_and_pause),
+        T(test_a_hang_holds_up_one_thread),           T(test_what_is_armed_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,8 +172,21 @@ static void test_worker_messages_are_checked(void **state)
     assert_int_equal(read.incarnation, worker.incarnation);
     assert_int_equal(read.block_count, worker.block_count);
     assert_int_equal(read.context, worker.context);
-    message.version++;
+    assert_int_equal(read.protocol_least, WORKER_PROTOCOL_LEAST);
+    assert_int_equal(read.protocol_newest, WORKER_PROTOCOL_VERSION);
+    message.version++; /* it speaks ours, too */
+    assert_int_equal(worker_message_read(&message, &read, &err), STATUS_OK);
+    message.version_min = message.version; /* a worker of another release: it is named, at least */
     assert_int_equal(worker_message_read(&message, &read, &err), STATUS_UNSUPPORTED);
+    assert_string_equal(read.name, worker.name);
+    assert_string_equal(read.address, worker.address);
+    assert_string_equal(read.model, worker.model);
+    assert_int_equal(read.block_count, 0);
+    message.version = WORKER_PROTOCOL_LEAST; /* one of before ranges */
+    message.version_min = 0;
+    assert_int_equal(worker_message_read(&message, &read, &err), STATUS_OK);
+    assert_int_equal(read.protocol_least, WORKER_PROTOCOL_LEAST);
+    assert_int_equal(read.protocol_newest, WORKER_PROTOCOL_LEAST);
 
     char long_name[80];
     memset(long_name, 'x', sizeof long_name - 1);
@@ -194,6 +207,43 @@ static void test_worker_messages_are_checked(void **state)
     }
 }
 
+static void test_both_ends_use_the_newest_version_that_they_share(void **state)
+{
+    (void)state;
+    static const struct {
+        struct protocol_range own, other;
+        uint32_t version;
+        const char *sentence;
+    } rows[] = {
+        {{4, 5}, {4, 5}, 5, ""},
+        {{4, 5}, {5, 9}, 5, ""},
+        {{4, 5}, {1, 4}, 4, ""},
+        {{4, 4}, {4, 5}, 4, ""},
+        {{4, 5}, {6, 7}, 0, "prefill-0 speaks protocol version 6 to 7, this process 4 to 5: run"},
+        {{4, 5}, {3, 3}, 0, "prefill-0 speaks protocol version 3, this process 4 to 5: run"},
+        {{7, 7}, {4, 5}, 0, "prefill-0 speaks protocol version 4 to 5, this process 7: run"},
+        {{4, 5}, {5, 4}, 0, "speaks protocol version 5 to 4"}, /* no range at all */
+        {{0, 5}, {0, 0}, 0, "speaks protocol version 0"},
+        {{4, 5}, {0, UINT32_MAX}, 5, ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct error err = {""};
+        assert_int_equal(worker_message_agree(rows[i].own, rows[i].other, "prefill-0", &err),
+                         rows[i].version);
+        if (!strstr(err.text, rows[i].sentence))
+            fail_msg("%zu: %s", i, err.text);
+    }
+    Baton__Worker__V1__RouterHello hello = BATON__WORKER__V1__ROUTER_HELLO__INIT;
+    struct protocol_range range = worker_message_router_protocol(&hello);
+    assert_true(range.least == 4 && range.newest == 4); /* a router of before ranges */
+    hello.version = 9;
+    range = worker_message_router_protocol(&hello);
+    assert_true(range.least == 9 && range.newest == 9);
+    hello.version_min = 5;
+    range = worker_message_router_protocol(&hello);
+    assert_true(range.least == 5 && range.newest == 9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_a_restart_takes_the_name_over),
         cmocka_unit_test(test_silent_ones_lapse_and_held_ones_stay),
         cmocka_unit_test(test_who_is_missing),
+        cmocka_unit_test(test_both_ends_use_the_newest_version_that_they_share),
         cmocka_unit_test(test_worker_messages_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,10 @@
  * Every wait is for an event. */
 #include "common/worker/step_loop.h"
 
+#include "common/base/clock.h"
+#include "common/base/failpoint.h"
+
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,9 +24,18 @@ enum { BLOCK_TOKENS = 16, BLOCKS = 8, CHUNK = 20, WAIT_US = 60000000 };
 struct fixture {
     struct engine *engine;
     struct step_loop *loop;
+    sem_t broken;
 };
 
 enum { POISON = 380, HIDDEN = 128 }; /* a token with a NaN embedding in the poisoned model */
+
+static void on_broken(void *context)
+{
+    sem_post(context);
+}
+
+enum { FAILED_LIMIT = 2, STALL_US = 20000 };
+static bool watched; /* the next loop reports its steps, and watches itself */
 
 static int setup_model(void **state, const char *model)
 {
@@ -45,6 +58,15 @@ static int setup_model(void **state, const char *model)
                                     .max_sequences = 4,
                                     .block_count = BLOCKS,
                                     .cpu = -1};
+    if (watched) {
+        sem_init(&fixture.broken, 0, 0);
+        loop.sends_reports = true;
+        loop.failed_limit = FAILED_LIMIT;
+        loop.broken = on_broken;
+        loop.broken_context = &fixture.broken;
+        loop.stall_us = STALL_US;
+    }
+    watched = false;
     *state = &fixture;
     return step_loop_start(&loop, &fixture.loop, &err) != STATUS_OK;
 }
@@ -52,6 +74,12 @@ static int setup_model(void **state, const char *model)
 static int setup(void **state)
 {
     return setup_model(state, "tests/golden/models/llama");
+}
+
+static int setup_watched(void **state)
+{
+    watched = true;
+    return setup(state);
 }
 
 /* Copies a file of the golden model, with the embedding of POISON overwritten by NaN. */
@@ -325,9 +353,135 @@ static void test_refusals_do_not_fill_the_ring(void **state)
     assert_in_range(accepted, 256, 20000);
 }
 
+/* Takes events until one has the token at `index`. Copies all reports on the way, which come no
+ * later than that token. Returns how many there are. */
+static uint32_t reports_until(struct fixture *fixture, uint32_t index, struct step_report reports[])
+{
+    uint32_t count = 0;
+    for (bool found = false; !found;) {
+        struct step_event *event = ring_wait(step_loop_events(fixture->loop), WAIT_US);
+        assert_non_null(event);
+        assert_true(!event->report_count || event->kind == STEP_TOKENS || event->kind == STEP_DONE);
+        assert_true(event->kind != STEP_DONE || event->report_count);
+        memcpy(reports + count, event->reports, event->report_count * sizeof *reports);
+        count += event->report_count;
+        found = event->kind == STEP_TOKENS && event->tokens[0].index == index;
+        step_loop_recycle(fixture->loop, event);
+    }
+    return count;
+}
+
+static void expect_report(const struct step_report *report, struct step_shape shape)
+{
+    assert_memory_equal(&report->shape, &shape, sizeof shape);
+    assert_true(report->took_us > 0);
+    assert_int_equal(report->swapped_blocks, 0);
+}
+
+static void test_each_step_is_reported_once_with_its_rows(void **state)
+{
+    struct fixture *fixture = *state;
+    struct step_report reports[STEP_EVENT_REPORTS];
+    add(fixture, spec_of(12, PLAN_LOCAL, 45, 3));
+    assert_int_equal(reports_until(fixture, 1, reports), 3);
+    expect_report(&reports[0], (struct step_shape){.prefill_rows = 20, .prefill_positions = 190});
+    expect_report(&reports[1], (struct step_shape){.prefill_rows = 20, .prefill_positions = 590});
+    expect_report(&reports[2], (struct step_shape){.prefill_rows = 5, .prefill_positions = 210});
+    assert_int_equal(reports_until(fixture, 3, reports), 2);
+    expect_report(&reports[0], (struct step_shape){.decode_rows = 1, .decode_context = 45});
+    expect_report(&reports[1], (struct step_shape){.decode_rows = 1, .decode_context = 46});
+    assert_int_equal(atomic_load(&step_loop_load(fixture->loop)->steps), 5);
+}
+
+static void test_the_load_counts_what_is_held(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct step_load *load = step_loop_load(fixture->loop);
+    add(fixture, spec_of(13, PLAN_RECEIVE, 40, 10));
+    next(fixture, STEP_RESERVED, NULL);
+    step_loop_remove(fixture->loop, (struct sequence_key){999, 1}); /* a round later */
+    next(fixture, STEP_REMOVED, NULL);
+    assert_int_equal(atomic_load(&load->sequences), 1);
+    assert_int_equal(atomic_load(&load->reserved_tokens), 50);
+    assert_int_equal(atomic_load(&load->unconfirmed_tokens), 40);
+}
+
+static void arm(const char *spec)
+{
+    struct error err;
+    setenv("BATON_FAILPOINTS_ALLOW", "1", 1);
+    setenv("BATON_FAILPOINTS", spec, 1);
+    if (failpoint_init("decode-0", &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+}
+
+/* One step of a prompt, which fails or not. */
+static void one_step(struct fixture *fixture, uint64_t request, enum step_event_kind end)
+{
+    add(fixture, spec_of(request, PLAN_HAND_OFF, 5, 1));
+    next(fixture, STEP_RESERVED, NULL);
+    if (end == STEP_TOKENS)
+        next(fixture, STEP_READY, NULL);
+    next(fixture, end, NULL);
+    step_loop_remove(fixture->loop, (struct sequence_key){request, 1});
+    next(fixture, STEP_REMOVED, NULL);
+}
+
+static void test_steps_that_fail_in_a_row_are_told(void **state)
+{
+    struct fixture *fixture = *state;
+    for (uint64_t request = 20; request < 24; request += 2) { /* never two in a row */
+        arm("step.fails=fail");
+        one_step(fixture, request, STEP_FAILED);
+        one_step(fixture, request + 1, STEP_TOKENS);
+    }
+    assert_int_equal(sem_trywait(&fixture->broken), -1);
+    arm("step.fails=fail@*");
+    one_step(fixture, 30, STEP_FAILED);
+    assert_int_equal(sem_trywait(&fixture->broken), -1);
+    one_step(fixture, 31, STEP_FAILED);
+    assert_int_equal(sem_trywait(&fixture->broken), 0);
+    one_step(fixture, 32, STEP_FAILED); /* said once */
+    assert_int_equal(sem_trywait(&fixture->broken), -1);
+    assert_int_equal(atomic_load(&step_loop_load(fixture->loop)->steps_failed), 5);
+    arm("");
+}
+
+/* A step that hangs shows in the load, and isn't waited for at the end. */
+static void test_a_step_that_hangs_shows_and_holds_up_no_end(void **state)
+{
+    struct fixture *fixture = *state;
+    char folder[] = "/tmp/baton-test-XXXXXX", log[64], go[96];
+    assert_non_null(mkdtemp(folder));
+    snprintf(log, sizeof log, "%s/log", folder);
+    snprintf(go, sizeof go, "%s.step.computing.go", log);
+    setenv("BATON_FAILPOINT_LOG", log, 1);
+    arm("step.computing=hang");
+    add(fixture, spec_of(40, PLAN_LOCAL, 5, 2));
+    next(fixture, STEP_RESERVED, NULL);
+    assert_false(step_loop_stop(fixture->loop));
+    const struct step_load *load = step_loop_load(fixture->loop);
+    assert_true(step_load_busy_us(load, clock_now_us()) > STALL_US);
+    fclose(fopen(go, "w"));
+    for (bool ended = false; !ended;) /* a round of slow machines may take STALL_US, too */
+        ended = step_loop_stop(fixture->loop);
+    engine_close(fixture->engine);
+    unlink(go);
+    unlink(log);
+    rmdir(folder);
+    unsetenv("BATON_FAILPOINT_LOG");
+    arm("");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_each_step_is_reported_once_with_its_rows,
+                                        setup_watched, teardown),
+        cmocka_unit_test_setup_teardown(test_the_load_counts_what_is_held, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_steps_that_fail_in_a_row_are_told, setup_watched,
+                                        teardown),
+        cmocka_unit_test_setup(test_a_step_that_hangs_shows_and_holds_up_no_end, setup_watched),
         cmocka_unit_test_setup_teardown(test_a_prompt_in_chunks_is_held_until_removed, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_a_local_prompt_decodes_to_its_end, setup, teardown),

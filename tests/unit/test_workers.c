@@ -279,10 +279,72 @@ static void test_one_that_fits_nobody_is_warned_of(void **state)
     teardown(&world);
 }
 
+/* Nothing is taken over of a report with a number that no worker sends. */
+static void test_what_a_worker_says_of_itself_is_bounded(void **state)
+{
+    (void)state;
+    enum { CONTEXT = 1000 };
+    static const struct {
+        uint64_t took_us, positions, decode_context, swap_us;
+        uint32_t prefill_rows, decode_rows, swapped_blocks;
+        bool good;
+    } rows[] = {
+        {.took_us = 5, .decode_rows = 3, .decode_context = 3 * CONTEXT, .good = true},
+        {.took_us = 5, .decode_rows = 3, .decode_context = 3 * CONTEXT + 1},
+        {.took_us = 5, .prefill_rows = 2, .positions = 2 * CONTEXT, .good = true},
+        {.took_us = 5, .prefill_rows = 2, .positions = 2 * CONTEXT + 1},
+        {.took_us = 5, .prefill_rows = 2, .decode_context = 1},
+        {.took_us = 5}, /* no rows, no moves */
+        {.swap_us = 5, .swapped_blocks = 1, .good = true},
+        {.took_us = UINT64_C(1) << 50, .decode_rows = 1, .good = true},
+        {.took_us = (UINT64_C(1) << 50) + 1, .decode_rows = 1},
+        {.swap_us = UINT64_MAX, .decode_rows = 1},
+        {.took_us = 5, .decode_rows = 1 << 20, .good = true},
+        {.took_us = 5, .decode_rows = (1 << 20) + 1},
+        {.took_us = 5, .prefill_rows = UINT32_MAX},
+    };
+    static struct worker worker = {.info = {.context = CONTEXT}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Baton__Worker__V1__StepReport good = BATON__WORKER__V1__STEP_REPORT__INIT, last = good;
+        good.took_us = good.decode_rows = 1;
+        last.took_us = rows[i].took_us;
+        last.swap_us = rows[i].swap_us;
+        last.prefill_rows = rows[i].prefill_rows;
+        last.prefill_positions = rows[i].positions;
+        last.decode_rows = rows[i].decode_rows;
+        last.decode_context = rows[i].decode_context;
+        last.swapped_blocks = rows[i].swapped_blocks;
+        Baton__Worker__V1__StepReport *reports[17];
+        cost_fit_init(&worker.steps, NULL, 0);
+        for (int j = 0; j < 17; j++)
+            reports[j] = j == 15 ? &last : &good;
+        assert_int_equal(worker_take_steps(&worker, reports, 16), rows[i].good);
+        assert_int_equal(worker.steps.steps > 0, rows[i].good);
+        assert_false(worker_take_steps(&worker, reports, 17)); /* one more than a message has */
+    }
+    Baton__Worker__V1__Load load = BATON__WORKER__V1__LOAD__INIT;
+    load.requests = 7;
+    load.busy_us = load.steps_done = load.reserved_tokens = UINT64_C(1) << 50;
+    assert_true(worker_take_load(&worker, &load));
+    assert_int_equal(worker.load.requests, 7);
+    uint64_t *const numbers[] = {&load.queued_tokens, &load.steps_done, &load.reserved_tokens,
+                                 &load.unconfirmed_tokens, &load.busy_us};
+    load.requests = 8;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        *numbers[i] = (UINT64_C(1) << 50) + 1;
+        assert_false(worker_take_load(&worker, &load));
+        *numbers[i] = 0;
+    }
+    load.requests = (1 << 20) + 1;
+    assert_false(worker_take_load(&worker, &load));
+    assert_int_equal(worker.load.requests, 7);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_a_worker_says_of_itself_is_bounded),
         cmocka_unit_test(test_away_counts_over_lives_that_are_never_ready),
         cmocka_unit_test(test_pauses_between_dials_double_up_to_their_limit),
         cmocka_unit_test(test_away_counts_anew_for_one_that_was_ready),

@@ -36,6 +36,8 @@ struct worker_info {
     uint64_t config_hash, tokenizer_hash;
     uint64_t started_ms;    /* start time by its own clock, since 1970; 0: not given */
     uint32_t max_sequences; /* requests that it holds at once; one more is refused; 0: not given */
+    /* Versions of the protocol between Baton's processes that it speaks; newest 0: this build's. */
+    uint32_t protocol_least, protocol_newest;
 };
 
 #endif

@@ -388,12 +388,16 @@ void scheduler_distrust(struct scheduler *s)
 struct scheduler_load scheduler_load(const struct scheduler *s)
 {
     struct scheduler_load load = s->totals;
+    load.sequences = s->count;
     for (uint32_t i = 0; i < s->count; i++) {
         const struct sequence *sequence = s->by_arrival[i];
         bool waits = scheduler_waits(sequence);
         load.waiting += waits;
         load.preempted += waits && sequence->preempted;
         load.running += sequence_computes(sequence);
+        load.reserved_tokens += sequence->token_capacity - 1;
+        if (sequence->plan == PLAN_HAND_OFF || sequence->state == SEQUENCE_RESERVED)
+            load.unconfirmed_tokens += sequence->token_count;
         if (sequence->plan != PLAN_RECEIVE && (waits || sequence->state == SEQUENCE_PREFILL) &&
             sequence->prompt_count > sequence->computed)
             load.queued_tokens += sequence->prompt_count - sequence->computed;

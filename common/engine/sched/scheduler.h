@@ -153,6 +153,10 @@ struct scheduler_load {
     uint32_t waiting, running;
     uint32_t preempted;     /* waiting sequences that ran before: swapped out or dropped */
     uint64_t queued_tokens; /* prompt rows still to compute */
+    uint32_t sequences;     /* in any state */
+    /* Tokens that these may come to hold, prompts and answers at their longest; tokens of the ones
+     * with a handoff, to this worker or from it, that is not done. */
+    uint64_t reserved_tokens, unconfirmed_tokens;
     uint32_t blocks[KV_BLOCK_STATES];
     uint32_t host_slots;           /* in use */
     uint64_t swapped_out, dropped; /* preemptions so far, by kind */

@@ -3,6 +3,7 @@
 #include "common/base/str.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 bool worker_message_names(const struct worker_info *info, const char *name, uint64_t incarnation)
@@ -10,10 +11,45 @@ bool worker_message_names(const struct worker_info *info, const char *name, uint
     return incarnation == info->incarnation && !strcmp(name, info->name);
 }
 
+struct protocol_range worker_message_protocol(const struct worker_info *info)
+{
+    if (info->protocol_newest)
+        return (struct protocol_range){info->protocol_least, info->protocol_newest};
+    return (struct protocol_range){WORKER_PROTOCOL_LEAST, WORKER_PROTOCOL_VERSION};
+}
+
+struct protocol_range worker_message_router_protocol(const Baton__Worker__V1__RouterHello *hello)
+{
+    if (!hello->version) /* a router of before ranges */
+        return (struct protocol_range){4, 4};
+    return (struct protocol_range){hello->version_min ? hello->version_min : hello->version,
+                                   hello->version};
+}
+
+uint32_t worker_message_agree(struct protocol_range own, struct protocol_range other,
+                              const char *who, struct error *err)
+{
+    uint32_t least = own.least > other.least ? own.least : other.least;
+    uint32_t newest = own.newest < other.newest ? own.newest : other.newest;
+    if (least && least <= newest)
+        return newest;
+    char theirs[32] = "", ours[32] = "";
+    if (other.least != other.newest)
+        snprintf(theirs, sizeof theirs, " to %u", other.newest);
+    if (own.least != own.newest)
+        snprintf(ours, sizeof ours, " to %u", own.newest);
+    error_set(err, STATUS_UNSUPPORTED,
+              "%.80s speaks protocol version %u%s, this process %u%s: run releases of Baton that "
+              "share one (docs/upgrading.md)",
+              who, other.least, theirs, own.least, ours);
+    return 0;
+}
+
 Baton__Worker__V1__WorkerInfo worker_message_of(const struct worker_info *info)
 {
     Baton__Worker__V1__WorkerInfo message = BATON__WORKER__V1__WORKER_INFO__INIT;
-    message.version = WORKER_PROTOCOL_VERSION;
+    message.version = worker_message_protocol(info).newest;
+    message.version_min = worker_message_protocol(info).least;
     message.name = (char *)info->name;
     message.role = info->role == ROLE_PREFILL ? BATON__WORKER__V1__ROLE__ROLE_PREFILL
                                               : BATON__WORKER__V1__ROLE__ROLE_DECODE;
@@ -76,11 +112,23 @@ static enum status read_number(const char *field, uint32_t value, uint32_t *targ
 enum status worker_message_read(const Baton__Worker__V1__WorkerInfo *message,
                                 struct worker_info *info, struct error *err)
 {
-    if (message->version != WORKER_PROTOCOL_VERSION)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "the worker %.64s speaks protocol version %u, this process %d: run one "
-                         "version of Baton",
-                         message->name, message->version, WORKER_PROTOCOL_VERSION);
+    struct protocol_range theirs = {message->version_min ? message->version_min : message->version,
+                                    message->version};
+    char who[80];
+    snprintf(who, sizeof who, "the worker %.64s", message->name);
+    if (!worker_message_agree(worker_message_protocol(&(struct worker_info){0}), theirs, who,
+                              err)) {
+        /* For people, read what every version has. A field that can't be read stays empty. */
+        struct error ignored;
+        *info = (struct worker_info){.role = ROLE_DECODE};
+        if (message->role == BATON__WORKER__V1__ROLE__ROLE_PREFILL)
+            info->role = ROLE_PREFILL;
+        (void)!read_word("name", message->name, true, info->name, sizeof info->name, &ignored);
+        (void)!read_word("address", message->address, true, info->address, sizeof info->address,
+                         &ignored);
+        (void)!read_word("model", message->model, true, info->model, sizeof info->model, &ignored);
+        return STATUS_UNSUPPORTED;
+    }
     if (message->role != BATON__WORKER__V1__ROLE__ROLE_PREFILL &&
         message->role != BATON__WORKER__V1__ROLE__ROLE_DECODE)
         return error_set(err, STATUS_INVALID, "the worker has the unknown role %d",
@@ -98,6 +146,8 @@ enum status worker_message_read(const Baton__Worker__V1__WorkerInfo *message,
         .config_hash = message->config_hash,
         .tokenizer_hash = message->tokenizer_hash,
         .started_ms = message->started_ms < INT64_MAX ? message->started_ms : 0,
+        .protocol_least = theirs.least,
+        .protocol_newest = theirs.newest,
     };
     TRY(read_word("name", message->name, true, read.name, sizeof read.name, err));
     TRY(read_word("address", message->address, true, read.address, sizeof read.address, err));

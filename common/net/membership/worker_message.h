@@ -10,8 +10,25 @@
 
 #include <stdbool.h>
 
-/* Both ends of Registry, Session and Peer must be of one version. */
-#define WORKER_PROTOCOL_VERSION 4
+/* The versions of Registry, Session and Peer that this build speaks. Both ends use the newest that
+ * they share. So a release may be rolled out process by process, if it speaks the version before. A
+ * field that an older version lacks is only sent, and only relied on, from its version on. */
+#define WORKER_PROTOCOL_VERSION 5
+#define WORKER_PROTOCOL_LEAST   4
+/* From this version on: StepReport, and Load in Tokens. */
+#define WORKER_PROTOCOL_STEPS 5
+
+struct protocol_range {
+    uint32_t least, newest;
+};
+/* Returns the versions of a worker. */
+struct protocol_range worker_message_protocol(const struct worker_info *info);
+/* Returns the versions of the router that said hello. */
+struct protocol_range worker_message_router_protocol(const Baton__Worker__V1__RouterHello *hello);
+/* Returns the newest version that both speak, or 0, with a sentence that has both ranges. `who`
+ * speaks `other`: "the router". */
+uint32_t worker_message_agree(struct protocol_range own, struct protocol_range other,
+                              const char *who, struct error *err);
 
 /* The end of a stream after a hello that doesn't name this worker in this life: RPC_NOT_FOUND. */
 #define WORKER_OTHER      "another_worker"
@@ -26,8 +43,9 @@ Baton__Worker__V1__WorkerInfo worker_message_of(const struct worker_info *info);
 
 /* STATUS_INVALID: a router wouldn't accept the name. */
 enum status worker_name_check(const char *name, struct error *err) WARN_UNUSED;
-/* STATUS_UNSUPPORTED: another protocol version. STATUS_INVALID: a field is missing, too long or out
- * of range. */
+/* STATUS_UNSUPPORTED: it shares no version with this process; `info` then has only name, role,
+ * address and model, as far as they can be read. STATUS_INVALID: a field is missing, too long or
+ * out of range. */
 enum status worker_message_read(const Baton__Worker__V1__WorkerInfo *message,
                                 struct worker_info *info, struct error *err) WARN_UNUSED;
 

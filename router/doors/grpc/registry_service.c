@@ -85,6 +85,9 @@ static enum reason take_in(const struct registry_service *service,
         return REASON_MALFORMED;
     }
     enum status status = worker_message_read(request->info, &info, err);
+    if (status == STATUS_UNSUPPORTED && *info.name) /* the status page names it */
+        status_board_registered(service->board, &info, REASON_WRONG_VERSION, err->text,
+                                clock_now_us());
     if (status != STATUS_OK)
         return status == STATUS_UNSUPPORTED ? REASON_WRONG_VERSION : REASON_MALFORMED;
     if (request->leaving) {

@@ -58,8 +58,8 @@ static void test_flows_share_evenly_and_one_that_ends_leaves_its_share(void **st
     /* half each: the small one takes 2000, and the large one has 2 MB left, alone again */
     assert_int_equal(run_until_done(&link, &small), 3000);
     assert_near(large.left_bytes, 2e6);
+    assert_int_equal(run_until_done(&link, &large), 5000); /* though the small one is there still */
     link_remove(&link, &small);
-    assert_int_equal(run_until_done(&link, &large), 5000);
 }
 
 static void test_a_flow_that_is_taken_away_leaves_its_share(void **state)
@@ -73,6 +73,23 @@ static void test_a_flow_that_is_taken_away_leaves_its_share(void **state)
     link_remove(&link, &flows[1]);
     link_remove(&link, &flows[2]);
     assert_int_equal(run_until_done(&link, &flows[0]), 5000);
+}
+
+/* Until its latency is over a flow has no share, and none of its bytes move. */
+static void test_a_flow_that_waits_for_its_latency_takes_nothing(void **state)
+{
+    (void)state;
+    struct link_model link = {.bytes_per_us = 1000};
+    struct link_flow first = {0}, late = {0};
+    link_add(&link, &first, 5e6, START_US);
+    link.latency_us = 2000;
+    link_add(&link, &late, 1e6, START_US);
+    link_advance(&link, START_US + 1000);
+    assert_near(first.left_bytes, 4e6);
+    assert_near(late.left_bytes, 1e6);
+    link_advance(&link, START_US + 3000); /* 2000 alone, then half each */
+    assert_near(first.left_bytes, 2.5e6);
+    assert_near(late.left_bytes, 0.5e6);
 }
 
 /* The whole work is done by the time that it takes, in whatever steps time comes. */
@@ -178,6 +195,7 @@ int main(void)
         cmocka_unit_test(test_a_flow_alone_takes_its_bytes_and_the_latency),
         cmocka_unit_test(test_flows_share_evenly_and_one_that_ends_leaves_its_share),
         cmocka_unit_test(test_a_flow_that_is_taken_away_leaves_its_share),
+        cmocka_unit_test(test_a_flow_that_waits_for_its_latency_takes_nothing),
         cmocka_unit_test(test_no_time_is_lost_or_won_in_small_steps),
         cmocka_unit_test(test_times_of_prompts_of_answers_and_of_both),
         cmocka_unit_test(test_stairs),

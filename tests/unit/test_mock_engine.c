@@ -171,35 +171,6 @@ static void test_a_handoff_goes_on_where_it_stopped(void **state)
     engine_close(other);
 }
 
-/* Each single bit of what earlier rows left behind counts, and none behind them does. */
-static void test_every_bit_that_is_read_counts(void **state)
-{
-    struct engine *engine = *state;
-    uint32_t tokens[64], wrong_tokens = 0, flips = 0;
-    uint64_t hash, flipped;
-    fill_prompt(tokens, 33);
-    run(engine, tokens, 0, 40, OWN, &hash);
-    uint32_t token = run(engine, tokens, 40, 41, OWN, &hash);
-    uint8_t *pool = engine_pool_address(engine);
-    for (uint32_t position = 0; position < 40; position++)
-        for (uint32_t byte = 0; byte < 8; byte++) {
-            uint8_t *at = pool + OWN[position / BLOCK] * BLOCK * 8 + position % BLOCK * 4 +
-                          (byte / 4) * BLOCK * 4 + byte % 4;
-            *at ^= (uint8_t)(1u << (position + byte) % 8);
-            wrong_tokens += run(engine, tokens, 40, 41, OWN, &flipped) != token;
-            assert_true(flipped != hash);
-            *at ^= (uint8_t)(1u << (position + byte) % 8);
-            flips++;
-        }
-    assert_true(wrong_tokens > flips * 99 / 100); /* few of many tokens are the right one */
-    for (uint32_t byte = 0; byte < 4; byte++) {   /* rows that come later */
-        pool[OWN[2] * BLOCK * 8 + 10 * 4 + byte] ^= 0xff;
-        pool[OWN[3] * BLOCK * 8 + byte] ^= 0xff;
-    }
-    assert_int_equal(run(engine, tokens, 40, 41, OWN, &flipped), token);
-    assert_true(flipped == hash);
-}
-
 /* A block that is stale, of another sequence, or in another's place. */
 static void test_wrong_blocks_give_wrong_tokens(void **state)
 {
@@ -496,7 +467,6 @@ int main(void)
         cmocka_unit_test(test_facts),
         cmocka_unit_test(test_chunks_blocks_and_company_change_nothing),
         cmocka_unit_test(test_a_handoff_goes_on_where_it_stopped),
-        cmocka_unit_test(test_every_bit_that_is_read_counts),
         cmocka_unit_test(test_wrong_blocks_give_wrong_tokens),
         cmocka_unit_test(test_moves_keep_what_they_move),
         cmocka_unit_test(test_seed_choice_and_index_draw_apart_and_greedy_does_not),

@@ -4,6 +4,7 @@
 #include "common/base/rng.h"
 #include "common/language/text/bpe.h"
 
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -51,6 +52,51 @@ static void make(struct vocabulary *vocabulary, struct bpe *bpe, bool ignore_mer
     assert_int_equal(bpe_init(bpe, vocabulary, &settings, merges, MERGES, NULL), STATUS_OK);
 }
 
+/* The token of a text of a and b, of up to 4 letters. */
+static uint32_t dense_id(const char *text, size_t length)
+{
+    uint32_t id = 256;
+    if (length == 1)
+        return (unsigned char)*text;
+    for (size_t i = 0; i < length; i++)
+        id += ((uint32_t)(text[i] - 'a') << i) + (i > 1 ? 1u << i : 0);
+    return id;
+}
+
+/* Every two neighbours can be joined, up to 4 letters, by ranks at random: merges leave more
+ * candidates than they take. */
+static void make_dense(struct vocabulary *vocabulary, struct bpe *bpe, uint64_t seed)
+{
+    enum { TEXTS = 28, DENSE_MERGES = 68 };
+    struct rng rng = rng_seeded(seed);
+    struct bpe_merge *merges = calloc(DENSE_MERGES, sizeof *merges);
+    uint32_t made = 0;
+    vocabulary_init(vocabulary, 256 + TEXTS);
+    for (uint32_t id = 0; id < 256; id++) {
+        char byte = (char)id;
+        assert_int_equal(vocabulary_add(vocabulary, id, &byte, 1, true, NULL), STATUS_OK);
+    }
+    for (size_t length = 2; length <= 4; length++) {
+        for (uint32_t bits = 0; bits < 1u << length; bits++) {
+            char text[4];
+            for (size_t i = 0; i < length; i++)
+                text[i] = (char)('a' + (bits >> i & 1));
+            uint32_t joined = dense_id(text, length);
+            assert_int_equal(vocabulary_add(vocabulary, joined, text, length, true, NULL),
+                             STATUS_OK);
+            for (size_t left = 1; left < length; left++, made++) {
+                uint32_t at = (uint32_t)rng_below(&rng, made + 1);
+                merges[made] = merges[at];
+                merges[at] = (struct bpe_merge){dense_id(text, left),
+                                                dense_id(text + left, length - left), joined};
+            }
+        }
+    }
+    assert_int_equal(made, DENSE_MERGES);
+    struct bpe_settings settings = {.alphabet.kind = BPE_ALPHABET_BYTES};
+    assert_int_equal(bpe_init(bpe, vocabulary, &settings, merges, made, NULL), STATUS_OK);
+}
+
 /* The last of equal pairs counts, as in the map of `tokenizers`. */
 static uint32_t rank_of(const struct bpe *bpe, uint32_t left, uint32_t right)
 {
@@ -82,13 +128,14 @@ static size_t encode_plainly(const struct bpe *bpe, const char *word, size_t len
     }
 }
 
-static void compare(const struct bpe *bpe, struct bpe_scratch *scratch, struct rng *rng)
+static void compare(const struct bpe *bpe, struct bpe_scratch *scratch, struct rng *rng,
+                    uint32_t letters)
 {
     char word[64];
     uint32_t plain[64];
     size_t length = 1 + rng_below(rng, sizeof word - 1);
     for (size_t i = 0; i < length; i++)
-        word[i] = (char)('a' + rng_below(rng, LETTERS + 1));
+        word[i] = (char)('a' + rng_below(rng, letters));
     size_t count = encode_plainly(bpe, word, length, plain);
     struct token_ids ids;
     token_ids_init(&ids, 64);
@@ -109,11 +156,33 @@ static void test_equals_the_plain_algorithm(void **state)
         make(&vocabulary, &bpe, false, seed);
         bpe_scratch_init(&scratch);
         for (int i = 0; i < 100; i++)
-            compare(&bpe, &scratch, &rng);
+            compare(&bpe, &scratch, &rng, LETTERS + 1);
         bpe_scratch_deinit(&scratch);
         bpe_deinit(&bpe);
         vocabulary_deinit(&vocabulary);
     }
+}
+
+/* The heap of candidates is full, and goes on without those that were left behind. */
+static void test_a_full_heap(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(4);
+    uint64_t sweeps = 0;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        struct vocabulary vocabulary;
+        struct bpe bpe;
+        struct bpe_scratch scratch;
+        make_dense(&vocabulary, &bpe, seed);
+        bpe_scratch_init(&scratch);
+        for (int i = 0; i < 50; i++)
+            compare(&bpe, &scratch, &rng, 2);
+        sweeps += scratch.sweeps;
+        bpe_scratch_deinit(&scratch);
+        bpe_deinit(&bpe);
+        vocabulary_deinit(&vocabulary);
+    }
+    assert_true(sweeps > 100);
 }
 
 static void test_whole_tokens(void **state)
@@ -185,6 +254,38 @@ static void test_work_is_linear_in_the_word(void **state)
     free(word);
 }
 
+/* Every sweep of the heap pays for itself by merges, and no text takes more than 24 bytes a letter
+ * besides its tokens: one of a single letter took 60. */
+static void test_memory_is_linear_in_the_word(void **state)
+{
+    (void)state;
+    enum { LENGTH = 1 << 20, BYTES_EACH = 24 };
+    char *word = malloc(LENGTH);
+    assert_non_null(word);
+    struct rng rng = rng_seeded(7);
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        struct vocabulary vocabulary;
+        struct bpe bpe;
+        struct bpe_scratch scratch;
+        struct token_ids ids;
+        make_dense(&vocabulary, &bpe, seed);
+        bpe_scratch_init(&scratch);
+        token_ids_init(&ids, LENGTH);
+        for (size_t i = 0; i < LENGTH; i++)
+            word[i] = seed < 2 ? (char)('a' + seed) : (char)('a' + rng_below(&rng, 2));
+        assert_true(bpe_encode(&bpe, &scratch, word, LENGTH, &ids));
+        size_t bytes = malloc_usable_size(scratch.tokens) + malloc_usable_size(scratch.links) +
+                       malloc_usable_size(scratch.heap);
+        assert_true(scratch.links && bytes <= (size_t)BYTES_EACH * LENGTH);
+        assert_in_range(scratch.sweeps, seed < 2 ? 0 : 1, 16);
+        token_ids_deinit(&ids);
+        bpe_scratch_deinit(&scratch);
+        bpe_deinit(&bpe);
+        vocabulary_deinit(&vocabulary);
+    }
+    free(word);
+}
+
 /* The plain algorithm would take hours. */
 static void test_a_long_word_takes_n_log_n(void **state)
 {
@@ -222,8 +323,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_the_plain_algorithm),
+        cmocka_unit_test(test_a_full_heap),
         cmocka_unit_test(test_whole_tokens),
         cmocka_unit_test(test_work_is_linear_in_the_word),
+        cmocka_unit_test(test_memory_is_linear_in_the_word),
         cmocka_unit_test(test_a_long_word_takes_n_log_n),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

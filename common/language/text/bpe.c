@@ -162,11 +162,6 @@ static void merge_table_init(struct merge_table *table, struct bpe_merge *merges
 
 /* ------------------------------------------------------------------------------------- encoding */
 
-struct bpe_symbol {
-    uint32_t token; /* NONE once joined to its left neighbour */
-    uint32_t previous, next;
-};
-
 /* Returns whether a merge has a token of the byte fallback or the unknown token. Such a merge hides
  * the symbols that a token starts or ends with. */
 static bool joins_substitutes(const struct bpe *bpe)
@@ -266,7 +261,7 @@ void bpe_scratch_init(struct bpe_scratch *scratch)
 void bpe_scratch_deinit(struct bpe_scratch *scratch)
 {
     free(scratch->tokens);
-    free(scratch->symbols);
+    free(scratch->links);
     free(scratch->heap);
     *scratch = (struct bpe_scratch){0};
 }
@@ -310,43 +305,82 @@ static void join_few(const struct bpe *bpe, struct bpe_scratch *scratch)
     scratch->token_count = count;
 }
 
-static uint64_t heap_pop(struct bpe_scratch *scratch)
+/* Puts a key at or below a place of the heap that has none. */
+static void heap_sink(uint64_t *heap, size_t count, size_t at, uint64_t key)
 {
-    uint64_t *heap = scratch->heap;
-    uint64_t top = heap[0], last = heap[--scratch->heap_count];
-    size_t count = scratch->heap_count, at = 0;
     for (size_t child; (child = 2 * at + 1) < count; at = child) {
         if (child + 1 < count && heap[child + 1] < heap[child])
             child++;
-        if (heap[child] >= last)
+        if (heap[child] >= key)
             break;
         heap[at] = heap[child];
     }
-    heap[at] = last;
-    return top;
+    heap[at] = key;
 }
 
-/* The heap of a segment of n symbols holds at most n - 1 first candidates, and two for each
- * merge. */
-static void reserve_symbols(struct bpe_scratch *scratch, size_t count)
+/* A symbol of one place needs no link. */
+static uint32_t next_of(const struct bpe_scratch *scratch, uint32_t at)
 {
-    if (scratch->symbol_capacity >= count)
+    uint32_t behind = at + 1;
+    bool several = behind < scratch->token_count && scratch->tokens[behind] == NONE;
+    return several ? scratch->links[at] : behind;
+}
+
+/* Returns the right symbol of a candidate; NONE: one of its two symbols has grown since. */
+static uint32_t right_of(const struct bpe *bpe, const struct bpe_scratch *scratch,
+                         uint64_t candidate)
+{
+    const struct bpe_merge *merge = &bpe->merges.merges[candidate >> 32];
+    uint32_t left = (uint32_t)candidate;
+    if (scratch->tokens[left] != merge->left)
+        return NONE;
+    uint32_t right = next_of(scratch, left);
+    bool current = right < scratch->token_count && scratch->tokens[right] == merge->right;
+    return current ? right : NONE;
+}
+
+/* Drops the candidates that symbols have grown out of. At most one for each pair of neighbours
+ * stays: their number shrinks with each merge. */
+static void sweep(const struct bpe *bpe, struct bpe_scratch *scratch)
+{
+    uint64_t *heap = scratch->heap;
+    size_t kept = 0;
+    for (size_t i = 0; i < scratch->heap_count; i++)
+        if (right_of(bpe, scratch, heap[i]) != NONE)
+            heap[kept++] = heap[i];
+    for (size_t i = kept / 2; i-- > 0;)
+        heap_sink(heap, kept, i, heap[i]);
+    scratch->heap_count = kept;
+    scratch->sweeps++;
+}
+
+/* A merge takes one candidate and leaves at most two. So when the first n - 1 have become n + n/8,
+ * n/8 merges were made, and a sweep drops twice as many: it takes constant time for each merge. */
+static void reserve_places(struct bpe_scratch *scratch)
+{
+    size_t count = scratch->token_count;
+    scratch->heap_count = 0;
+    scratch->heap_limit = count + count / 8;
+    if (scratch->place_capacity >= count)
         return;
-    scratch->symbol_capacity = count + count / 2 + 64;
-    free(scratch->symbols);
+    scratch->place_capacity = count + FEW;
+    free(scratch->links);
     free(scratch->heap);
-    scratch->symbols = malloc(scratch->symbol_capacity * sizeof *scratch->symbols);
-    scratch->heap = malloc(3 * scratch->symbol_capacity * sizeof *scratch->heap);
-    ASSERT(scratch->symbols && scratch->heap);
+    scratch->links = malloc(scratch->place_capacity * sizeof *scratch->links);
+    scratch->heap =
+        malloc((scratch->place_capacity + scratch->place_capacity / 8) * sizeof *scratch->heap);
+    ASSERT(scratch->links && scratch->heap);
 }
 
 /* Pushes the pair of a symbol and its right neighbour, if a merge joins it. */
-static void propose(const struct bpe *bpe, struct bpe_scratch *scratch, uint32_t left)
+static void propose(const struct bpe *bpe, struct bpe_scratch *scratch, uint32_t left,
+                    uint32_t right)
 {
-    const struct bpe_symbol *symbols = scratch->symbols;
-    uint32_t rank = rank_of(bpe, scratch, symbols[left].token, symbols[symbols[left].next].token);
+    uint32_t rank = rank_of(bpe, scratch, scratch->tokens[left], scratch->tokens[right]);
     if (rank == NONE)
         return;
+    if (scratch->heap_count == scratch->heap_limit)
+        sweep(bpe, scratch);
     uint64_t *heap = scratch->heap, key = (uint64_t)rank << 32 | left;
     size_t at = scratch->heap_count++;
     for (; at > 0 && heap[(at - 1) / 2] > key; at = (at - 1) / 2)
@@ -357,39 +391,38 @@ static void propose(const struct bpe *bpe, struct bpe_scratch *scratch, uint32_t
 /* Merges a candidate, unless one of its two symbols has grown since. */
 static void apply(const struct bpe *bpe, struct bpe_scratch *scratch, uint64_t candidate)
 {
-    struct bpe_symbol *symbols = scratch->symbols;
-    const struct bpe_merge *merge = &bpe->merges.merges[candidate >> 32];
-    uint32_t left = (uint32_t)candidate, right = symbols[left].next;
-    if (symbols[left].token != merge->left || right == NONE || symbols[right].token != merge->right)
+    uint32_t *tokens = scratch->tokens, *links = scratch->links;
+    uint32_t left = (uint32_t)candidate, right = right_of(bpe, scratch, candidate);
+    if (right == NONE)
         return;
-    symbols[left].token = merge->joined;
-    symbols[left].next = symbols[right].next;
-    symbols[right].token = NONE;
-    if (symbols[left].next != NONE) {
-        symbols[symbols[left].next].previous = left;
-        propose(bpe, scratch, left);
-    }
-    if (symbols[left].previous != NONE)
-        propose(bpe, scratch, symbols[left].previous);
+    uint32_t end = next_of(scratch, right);
+    tokens[left] = bpe->merges.merges[candidate >> 32].joined;
+    tokens[right] = NONE;
+    links[left] = end;
+    links[end - 1] = left;
+    if (end < scratch->token_count)
+        propose(bpe, scratch, left, end);
+    if (left > 0)
+        propose(bpe, scratch, tokens[left - 1] == NONE ? links[left - 1] : left - 1, left);
 }
 
 static void join_many(const struct bpe *bpe, struct bpe_scratch *scratch)
 {
-    uint32_t count = (uint32_t)scratch->token_count;
-    reserve_symbols(scratch, count);
-    struct bpe_symbol *symbols = scratch->symbols;
-    for (uint32_t i = 0; i < count; i++)
-        symbols[i] = (struct bpe_symbol){.token = scratch->tokens[i],
-                                         .previous = i ? i - 1 : NONE,
-                                         .next = i + 1 < count ? i + 1 : NONE};
-    scratch->heap_count = 0;
+    uint32_t count = (uint32_t)scratch->token_count, kept = 0;
+    reserve_places(scratch);
     for (uint32_t i = 0; i + 1 < count; i++)
-        propose(bpe, scratch, i);
-    while (scratch->heap_count)
-        apply(bpe, scratch, heap_pop(scratch));
-    scratch->token_count = 0;
-    for (uint32_t i = 0; i != NONE; i = symbols[i].next)
-        scratch->tokens[scratch->token_count++] = symbols[i].token;
+        propose(bpe, scratch, i, i + 1);
+    while (scratch->heap_count) {
+        uint64_t *heap = scratch->heap, best = heap[0];
+        scratch->heap_count--;
+        heap_sink(heap, scratch->heap_count, 0, heap[scratch->heap_count]);
+        apply(bpe, scratch, best);
+    }
+    for (uint32_t i = 0, next; i < count; i = next) {
+        next = next_of(scratch, i);
+        scratch->tokens[kept++] = scratch->tokens[i];
+    }
+    scratch->token_count = kept;
 }
 
 /* A word that is read symbol by symbol. scratch->tokens are the symbols of the segment. */
@@ -443,7 +476,7 @@ static bool take_symbol(struct segmenter *segmenter, uint32_t token, size_t star
     segmenter->spelled &= length > 0 && start == segmenter->end;
     segmenter->end = start + length;
     if (scratch->token_count == scratch->token_capacity) {
-        scratch->token_capacity = 2 * scratch->token_capacity + 2 * FEW;
+        scratch->token_capacity += scratch->token_capacity / 2 + 2 * FEW;
         scratch->tokens =
             realloc(scratch->tokens, scratch->token_capacity * sizeof *scratch->tokens);
         ASSERT(scratch->tokens);

@@ -6,8 +6,13 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/crypto/certificates.h"
+#include "common/net/crypto/tls_server.h"
 
+#include <arpa/inet.h>
+#include <openssl/ssl.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
 
 #define LOOK_US 5000u
 
@@ -21,7 +26,13 @@ struct world {
     struct rpc_server *server;
     struct rpc_channel *channel;
     struct probe client;
+    atomic_uint floods; /* ends as FRAME_GATE_TLS_MESSAGES */
 };
+
+static void on_ended(void *context, enum frame_gate_end end)
+{
+    atomic_fetch_add(&((struct world *)context)->floods, end == FRAME_GATE_TLS_MESSAGES);
+}
 
 static struct certificates *open_files(const struct folder *folder, bool with_own, bool with_ca)
 {
@@ -91,14 +102,15 @@ static void serve(struct world *world, bool of_clients, const char *peer_name)
 {
     methods[CHAT].client_streams = true;
     world->server_certificates = open_files(&world->server_folder, true, of_clients);
-    const struct rpc_server_config config = {.listen = "127.0.0.1:0",
-                                             .tls = {world->server_certificates, peer_name},
-                                             .gate = {.on = gated},
-                                             .max_message_bytes = MESSAGE_LIMIT,
-                                             .max_queued_bytes = QUEUE_LIMIT,
-                                             .max_calls = 64,
-                                             .methods = methods,
-                                             .method_count = METHOD_COUNT};
+    const struct rpc_server_config config = {
+        .listen = "127.0.0.1:0",
+        .tls = {world->server_certificates, peer_name},
+        .gate = {.on = gated, .ended = gated ? on_ended : NULL, .context = world},
+        .max_message_bytes = MESSAGE_LIMIT,
+        .max_queued_bytes = QUEUE_LIMIT,
+        .max_calls = 64,
+        .methods = methods,
+        .method_count = METHOD_COUNT};
     struct error err;
     if (rpc_server_start(world->server_runtime, &config, &world->server, &err) != STATUS_OK)
         fail_msg("%s", err.text);
@@ -267,6 +279,36 @@ static void test_certificates_change_under_calls(void **state)
     echo(world, RPC_OK);
 }
 
+/* Each KeyUpdate costs the gate as much as the client, and carries nothing. */
+static void test_key_updates_without_end(void **state)
+{
+    struct world *world = *state;
+    static const unsigned char protocol[] = "\x02h2";
+    serve(world, false, NULL);
+    dial(world, open_files(&world->client_folder, false, true), NULL);
+    echo(world, RPC_OK);
+    signal(SIGPIPE, SIG_IGN);
+    const char *port = strrchr(rpc_server_address(world->server), ':') + 1;
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)atoi(port)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), sent = 0;
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    SSL *flood = SSL_new(context);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(SSL_set_alpn_protos(flood, protocol, sizeof protocol - 1), 0);
+    assert_true(SSL_set_fd(flood, fd) && SSL_connect(flood) == 1);
+    while (!atomic_load(&world->floods) && sent < 100000 &&
+           SSL_key_update(flood, SSL_KEY_UPDATE_REQUESTED) == 1 && SSL_do_handshake(flood) == 1)
+        sent++;
+    assert_in_range(sent, TLS_MAX_MESSAGES, 99999);
+    assert_int_equal(atomic_load(&world->floods), 1);
+    SSL_free(flood);
+    SSL_CTX_free(context);
+    close(fd);
+    echo(world, RPC_OK);
+}
+
 static void test_many_connections_while_certificates_change(void **state)
 {
     struct world *world = *state;
@@ -310,9 +352,13 @@ int main(void)
     /* The same with the TLS of the frame gate, which knows no names. */
 #define GATED(name) cmocka_unit_test_setup_teardown(name, set_up_gated_world, tear_down_world)
     const struct CMUnitTest gated_tests[] = {
-        GATED(test_a_server_with_a_certificate),        GATED(test_another_ca_and_no_tls_at_all),
-        GATED(test_clients_show_certificates),          GATED(test_a_client_without_a_certificate),
-        GATED(test_a_client_with_anothers_certificate), GATED(test_certificates_change_under_calls),
+        GATED(test_a_server_with_a_certificate),
+        GATED(test_another_ca_and_no_tls_at_all),
+        GATED(test_clients_show_certificates),
+        GATED(test_a_client_without_a_certificate),
+        GATED(test_a_client_with_anothers_certificate),
+        GATED(test_certificates_change_under_calls),
+        GATED(test_key_updates_without_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) +
            cmocka_run_group_tests(gated_tests, NULL, NULL);

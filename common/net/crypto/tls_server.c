@@ -1,6 +1,7 @@
 #include "common/net/crypto/tls_server.h"
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/net/crypto/certificates.h"
@@ -13,6 +14,9 @@
 
 /* TLS 1.2: forward secrecy and authenticated encryption only. All ciphers of 1.3 are good. */
 #define CIPHERS "ECDHE+AESGCM:ECDHE+CHACHA20"
+
+#define MESSAGE_US (10000000u / TLS_MAX_MESSAGES)
+#define FLOODED    UINTPTR_MAX
 
 struct tls_server {
     struct tls_server_config config;
@@ -35,6 +39,31 @@ static int choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char
     return done == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
+/* Counts the messages of a client behind its handshake, by the generic cell rate algorithm (ITU-T
+ * I.371): each moves the time until which the connection has used its rate. The time, or FLOODED,
+ * is the connection's app data. OpenSSL reads nothing more of a connection that the other end seems
+ * to have shut. */
+static void on_message(int sent, int version, int type, const void *bytes, size_t size, SSL *ssl,
+                       void *context)
+{
+    (void)version;
+    (void)context;
+    const unsigned char *first = bytes;
+    uintptr_t used_us = (uintptr_t)SSL_get_app_data(ssl), now_us;
+    bool update = type == SSL3_RT_HANDSHAKE && size > 0 && *first == SSL3_MT_KEY_UPDATE;
+    bool renegotiation = type == SSL3_RT_HEADER && size > 0 && *first == SSL3_RT_HANDSHAKE &&
+                         SSL_is_init_finished(ssl);
+    if (sent || (!update && !renegotiation) || used_us == FLOODED)
+        return;
+    now_us = (uintptr_t)clock_now_us();
+    used_us = (used_us > now_us ? used_us : now_us) + MESSAGE_US;
+    if (used_us - now_us > (uintptr_t)TLS_MAX_MESSAGES * MESSAGE_US) {
+        used_us = FLOODED;
+        SSL_set_shutdown(ssl, SSL_get_shutdown(ssl) | SSL_RECEIVED_SHUTDOWN);
+    }
+    SSL_set_app_data(ssl, (void *)used_us);
+}
+
 static SSL_CTX *create_context(const struct tls_server *server)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_server_method());
@@ -48,6 +77,9 @@ static SSL_CTX *create_context(const struct tls_server *server)
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                   SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    /* Messages without end must not hold the thread: control comes back behind each. */
+    SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
+    SSL_CTX_set_msg_callback(context, on_message);
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, (void *)server->config.protocol);
     return context;
 }
@@ -220,7 +252,9 @@ static enum tls_io outcome_of(SSL *connection, int done)
 enum tls_io tls_receive(struct ssl_st *connection, void *bytes, size_t size, size_t *count)
 {
     ERR_clear_error();
-    return outcome_of(connection, SSL_read_ex(connection, bytes, size, count));
+    enum tls_io done = outcome_of(connection, SSL_read_ex(connection, bytes, size, count));
+    bool flooded = (uintptr_t)SSL_get_app_data(connection) == FLOODED;
+    return flooded && done != TLS_DONE ? TLS_FLOOD : done;
 }
 
 enum tls_io tls_send(struct ssl_st *connection, const void *bytes, size_t size, size_t *count)

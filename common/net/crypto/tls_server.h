@@ -3,7 +3,9 @@
  *
  * Each connection begins with the current set (certificates.h reads changed files again) and keeps
  * it. No session is resumed: each connection shows what is in force now, and nothing is kept of
- * ended connections. Nothing is compressed or renegotiated.
+ * ended connections. Nothing is compressed or renegotiated. A client's messages behind the
+ * handshake (KeyUpdate; in 1.2 the wish to renegotiate) cost this side work and carry nothing: they
+ * are counted, and end the connection beyond TLS_MAX_MESSAGES.
  *
  * A tls_server belongs to the thread that accepts, a connection to one thread at a time. OpenSSL
  * may raise SIGPIPE: threads that use connections block it. */
@@ -42,10 +44,15 @@ enum tls_io {
     TLS_WAIT_READ,  /* until the socket can be read */
     TLS_WAIT_WRITE, /* until the socket can be written */
     TLS_CLOSED,     /* by the other end, or an error: nothing more comes or goes */
+    TLS_FLOOD,      /* too many messages behind the handshake: nothing more comes; some may go */
 };
 
 #define TLS_RECORD_BYTES 16384 /* a receive of so many leaves none in OpenSSL's memory */
-/* Receives up to `size` bytes. TLS_DONE: *count of them, 1 or more. */
+/* Messages behind the handshake that a client may send at once, and in 10 s. Its peers send one
+ * each 2^24 records, or none. */
+#define TLS_MAX_MESSAGES 100
+/* Receives up to `size` bytes. TLS_DONE: *count of them, 1 or more. TLS_WAIT_READ follows each
+ * message behind the handshake, too, although the socket may hold more. */
 enum tls_io tls_receive(struct ssl_st *connection, void *bytes, size_t size, size_t *count);
 /* Sends a part of the bytes, as one record. TLS_DONE: *count of them, 1 or more. Otherwise the next
  * send must begin with the same bytes, wherever they lie, and not have fewer. */

@@ -133,6 +133,7 @@ static bool send_out(struct http_connection *connection, bool *progressed)
         case HTTP_IO_DONE: *progressed = true; break;
         case HTTP_IO_WAIT_WRITE: wait_writable(connection); return true;
         case HTTP_IO_WAIT_READ: return true;
+        case HTTP_IO_FLOOD: /* isn't told here */
         case HTTP_IO_CLOSED: http_connection_end(connection, HTTP_GONE, false); return false;
         }
     return true;
@@ -291,6 +292,7 @@ static void on_closed(struct http_connection *connection)
 static void read_some(struct http_connection *connection)
 {
     struct http_loop *loop = connection->loop;
+    char peer[HTTP_PEER_BYTES];
     for (int i = 0; i < READS_AT_ONCE && connection->reading; i++) {
         size_t count;
         switch (
@@ -302,6 +304,14 @@ static void read_some(struct http_connection *connection)
             wait_writable(connection);
             return;
         case HTTP_IO_CLOSED: on_closed(connection); return;
+        case HTTP_IO_FLOOD:
+            http_peer_name(&connection->peer, peer, sizeof peer);
+            log_warn_limited(
+                MOD, "peer=%s msg=\"connection ended: too many TLS messages beside its bytes\"",
+                peer);
+            atomic_fetch_add(&loop->service->refused, 1);
+            http_connection_end(connection, HTTP_GONE, true);
+            return;
         }
         if (!connection->socket.tls && count < sizeof loop->scratch)
             return;

@@ -80,6 +80,7 @@ static enum http_io outcome_of_tls(enum tls_io done)
     case TLS_DONE: return HTTP_IO_DONE;
     case TLS_WAIT_READ: return HTTP_IO_WAIT_READ;
     case TLS_WAIT_WRITE: return HTTP_IO_WAIT_WRITE;
+    case TLS_FLOOD: return HTTP_IO_FLOOD;
     case TLS_CLOSED: break;
     }
     return HTTP_IO_CLOSED;

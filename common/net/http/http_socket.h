@@ -42,6 +42,7 @@ enum http_io {
     HTTP_IO_WAIT_READ,  /* until the socket can be read */
     HTTP_IO_WAIT_WRITE, /* until the socket can be written */
     HTTP_IO_CLOSED,     /* by the other end, or an error: nothing more comes or goes */
+    HTTP_IO_FLOOD,      /* too many TLS messages (tls_server.h): nothing more comes */
 };
 
 /* Begins a connection. `tls` NULL: without TLS. False: out of memory; `fd` stays the caller's. */

@@ -77,6 +77,7 @@ static const struct {
                                   false},
     [FRAME_GATE_NO_DESCRIPTOR] = {"no_descriptor", "no file descriptor is left (ulimit -n)", false},
     [FRAME_GATE_STALLED] = {"stalled", "it took nothing of what was sent for a while", false},
+    [FRAME_GATE_TLS_MESSAGES] = {"tls_messages", "too many TLS messages beside its bytes", true},
 };
 
 const char *frame_gate_end_name(enum frame_gate_end end)

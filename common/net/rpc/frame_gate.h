@@ -41,6 +41,7 @@ enum frame_gate_end {
     FRAME_GATE_ADDRESS_SHARE,
     FRAME_GATE_NO_DESCRIPTOR,
     FRAME_GATE_STALLED,
+    FRAME_GATE_TLS_MESSAGES,
     FRAME_GATE_ENDS,
 };
 /* "header_block", ...: a metric's label. Not for FRAME_GATE_NONE. */

@@ -261,6 +261,7 @@ static void read_client(struct gate_connection *connection)
         case TLS_WAIT_READ: return;
         case TLS_WAIT_WRITE: connection->receive_wants_write = true; return;
         case TLS_CLOSED: on_client_done(connection); return;
+        case TLS_FLOOD: end_by(connection, FRAME_GATE_TLS_MESSAGES); return;
         }
         if (connection->tls && !tls_agreed(connection->tls)) {
             end_by(connection, FRAME_GATE_PREFACE);

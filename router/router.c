@@ -334,6 +334,7 @@ static enum status start_http_clients(struct router *router, struct error *err)
         .listen = config->http_listen,
         .context = &router->openai,
         .admit = openai_admit,
+        .owner = openai_owner,
         .certificates = router->client_tls.certificates,
         .refuse = openai_refused,
         .cors_origins = config->http_cors_origins,

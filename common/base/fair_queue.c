@@ -74,3 +74,8 @@ uint32_t fair_queue_count_of(const struct fair_queue *queue, uint64_t owner)
     count += item->owner == owner;
     return count;
 }
+
+bool fair_share_holds(size_t own, size_t all, size_t most)
+{
+    return all <= most && own <= most - all;
+}

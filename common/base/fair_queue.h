@@ -6,6 +6,8 @@
 #ifndef BATON_BASE_FAIR_QUEUE_H
 #define BATON_BASE_FAIR_QUEUE_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
 
@@ -32,5 +34,10 @@ void fair_queue_push(struct fair_queue *queue, struct fair_item *item, uint64_t 
 void fair_queue_remove(struct fair_queue *queue, struct fair_item *item);
 struct fair_item *fair_queue_pop(struct fair_queue *queue); /* NULL: empty */
 uint32_t fair_queue_count_of(const struct fair_queue *queue, uint64_t owner);
+
+/* Returns whether an owner may hold `own` of the `all` that is taken of `most`: as much as it holds
+ * must stay free. So one owner alone gets a half, two get a third each, and there is always room
+ * for one more (dynamic thresholds with a factor of 1: Choudhury and Hahne 1998). */
+bool fair_share_holds(size_t own, size_t all, size_t most);
 
 #endif

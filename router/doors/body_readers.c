@@ -15,10 +15,19 @@ struct body_readers {
     pthread_cond_t given;
     struct fair_queue turns;
     size_t bytes, most_bytes; /* the copies that wait or are read */
+    struct body_copy {
+        uint64_t owner;
+        size_t bytes;
+    } read[MAX_READERS]; /* in each thread's work */
+    unsigned thread_count, begun_count;
     bool stopping;
-    unsigned thread_count;
     pthread_t threads[MAX_READERS];
 };
+
+static struct body_job *job_of(const struct fair_item *item)
+{
+    return (struct body_job *)((char *)item - offsetof(struct body_job, item));
+}
 
 /* Waits for the next job. NULL: the end. Under the lock. */
 static struct body_job *next_job(struct body_readers *readers)
@@ -29,7 +38,7 @@ static struct body_job *next_job(struct body_readers *readers)
             return NULL;
         pthread_cond_wait(&readers->given, &readers->lock);
     }
-    return (struct body_job *)((char *)item - offsetof(struct body_job, item));
+    return job_of(item);
 }
 
 static void *read_jobs(void *argument)
@@ -37,14 +46,16 @@ static void *read_jobs(void *argument)
     struct body_readers *readers = argument;
     struct body_job *job;
     pthread_mutex_lock(&readers->lock);
+    struct body_copy *mine = &readers->read[readers->begun_count++];
     while ((job = next_job(readers))) {
-        size_t bytes = job->bytes;
+        *mine = (struct body_copy){job->item.owner, job->bytes};
         job->waiting = false;
         pthread_mutex_unlock(&readers->lock);
         FAILPOINT("doors.body");
         job->read(job);
         pthread_mutex_lock(&readers->lock);
-        readers->bytes -= bytes;
+        readers->bytes -= mine->bytes;
+        mine->bytes = 0;
     }
     pthread_mutex_unlock(&readers->lock);
     return NULL;
@@ -102,10 +113,24 @@ bool body_readers_wanted(const struct body_readers *readers, size_t bytes)
     return readers && bytes > BODY_READERS_SMALL_BYTES;
 }
 
+/* Returns whether a copy has room: an owner's only one if it fits, further ones within its share.
+ * Under the lock. */
+static bool has_room(const struct body_readers *readers, size_t bytes, uint64_t owner)
+{
+    const struct fair_item *item;
+    size_t own = 0;
+    for (unsigned i = 0; i < readers->begun_count; i++)
+        own += readers->read[i].owner == owner ? readers->read[i].bytes : 0;
+    TAILQ_FOREACH(item, &readers->turns.items, link)
+    own += item->owner == owner ? job_of(item)->bytes : 0;
+    return bytes <= readers->most_bytes - readers->bytes &&
+           (!own || fair_share_holds(own + bytes, readers->bytes + bytes, readers->most_bytes));
+}
+
 bool body_readers_give(struct body_readers *readers, struct body_job *job, uint64_t owner)
 {
     pthread_mutex_lock(&readers->lock);
-    bool fits = job->bytes <= readers->most_bytes - readers->bytes;
+    bool fits = !job->bytes || has_room(readers, job->bytes, owner);
     if (fits) {
         readers->bytes += job->bytes;
         job->waiting = true;

@@ -7,7 +7,8 @@
  *
  * Memory: a job is embedded in the struct of its door, which owns it, except between its pop and
  * the end of `read`. The doors bound the number of jobs; `most_bytes` bounds the bytes of those
- * that no door counts. Any thread may call these functions. */
+ * that no door counts, and an owner with several has a share of them (fair_share_holds). Any thread
+ * may call these functions. */
 #ifndef BATON_ROUTER_DOORS_BODY_READERS_H
 #define BATON_ROUTER_DOORS_BODY_READERS_H
 
@@ -44,7 +45,8 @@ void body_readers_stop(struct body_readers *readers);
 
 /* Returns whether a request of so many bytes is to be read by the readers, which may be NULL. */
 bool body_readers_wanted(const struct body_readers *readers, size_t bytes);
-/* False: too many bytes wait, and the job stays the caller's. */
+/* False: too many bytes wait, of all owners or of this one, and the job stays the caller's. A job
+ * without bytes is always taken. */
 bool body_readers_give(struct body_readers *readers, struct body_job *job,
                        uint64_t owner) WARN_UNUSED;
 /* Returns true if the job was waiting: it is the caller's again, and won't be read. */

@@ -120,6 +120,45 @@ static void test_copies_are_bounded(void **state)
     body_readers_stop(readers);
 }
 
+/* One owner's copies leave as much free as they take: another's large message is still read. A
+ * first copy needs no more than room, and one without bytes nothing. */
+static void test_a_stranger_fills_its_share(void **state)
+{
+    (void)state;
+    enum { COUNT = 7 };
+    struct body_readers *readers = readers_of(1, 100);
+    struct body_job greedy[COUNT], other = {.read = read_job, .bytes = 40},
+                                   more = {.read = read_job, .bytes = 10},
+                                   whole = {.read = read_job, .bytes = 100};
+    for (int i = 0; i < COUNT; i++)
+        greedy[i] = (struct body_job){.read = read_job, .bytes = i + 1 < COUNT ? 10 : 0};
+    assert_true(body_readers_give(readers, &greedy[0], 1));
+    expect_begun(&greedy[0]); /* counts, while it is read */
+    for (int i = 1; i < 5; i++)
+        assert_true(body_readers_give(readers, &greedy[i], 1));
+    assert_false(body_readers_give(readers, &greedy[5], 1)); /* 60 of 100 */
+    assert_true(body_readers_give(readers, &greedy[6], 1));  /* not a copy */
+    assert_true(body_readers_give(readers, &other, 2));
+    assert_false(body_readers_give(readers, &more, 2)); /* 50, and nothing stays free */
+    end_one();
+    expect_begun(&other); /* its turn comes first, too */
+    for (int i = 1; i < 5; i++)
+        assert_true(body_readers_take_back(readers, &greedy[i]));
+    assert_true(body_readers_give(readers, &more, 2)); /* the greedy owner's are gone */
+    assert_true(body_readers_take_back(readers, &more));
+    assert_true(body_readers_take_back(readers, &greedy[6]));
+    end_one();
+    assert_true(body_readers_give(readers, &more, 3)); /* `other` is read, and may count yet */
+    expect_begun(&more);
+    end_one();
+    body_readers_stop(readers);
+    readers = readers_of(1, 100);
+    assert_true(body_readers_give(readers, &whole, 1));
+    expect_begun(&whole);
+    end_one();
+    body_readers_stop(readers);
+}
+
 static void test_share_of_memory(void **state)
 {
     (void)state;
@@ -159,6 +198,7 @@ int main(void)
         cmocka_unit_test(test_owners_take_turns),
         cmocka_unit_test(test_a_job_that_is_taken_back_is_not_read),
         cmocka_unit_test(test_copies_are_bounded),
+        cmocka_unit_test(test_a_stranger_fills_its_share),
         cmocka_unit_test(test_share_of_memory),
         cmocka_unit_test(test_several_threads),
         cmocka_unit_test(test_small_ones_are_not_wanted),

@@ -53,9 +53,38 @@ static void test_many_owners(void **state)
     assert_int_equal(taken, 6 * FAIR_QUEUE_OWNERS);
 }
 
+/* Owners that take what they get: n of them end with a part of n + 1 each, and the last part stays
+ * free. */
+static void test_shares(void **state)
+{
+    (void)state;
+    enum { MOST = 1200, OWNERS = 5 };
+    for (size_t owners = 1; owners <= OWNERS; owners++) {
+        size_t own[OWNERS] = {0}, all = 0;
+        for (bool more = true; more;) {
+            more = false;
+            for (size_t i = 0; i < owners; i++) {
+                if (!fair_share_holds(own[i] + 1, all + 1, MOST))
+                    continue;
+                own[i]++;
+                all++;
+                more = true;
+            }
+        }
+        for (size_t i = 0; i < owners; i++)
+            assert_int_equal(own[i], MOST / (owners + 1));
+        assert_true(fair_share_holds((MOST - all) / 2, all + (MOST - all) / 2, MOST));
+    }
+    assert_true(fair_share_holds(0, MOST, MOST));
+    assert_false(fair_share_holds(1, MOST, MOST));
+    assert_false(fair_share_holds(0, MOST + 1, MOST));
+    assert_false(fair_share_holds(SIZE_MAX, SIZE_MAX, MOST));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_turns),
-                                       cmocka_unit_test(test_many_owners)};
+                                       cmocka_unit_test(test_many_owners),
+                                       cmocka_unit_test(test_shares)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,12 @@
 /* http_server: strangers without a key, with all places, or behind a page in a browser. */
 #include "tests/unit/http_fixture.h"
 
+#include "certificate_fixture.h"
+#include "common/net/crypto/tls_server.h"
+
+#include <openssl/ssl.h>
+#include <signal.h>
+
 #define CLOSE_ "Host: a\r\nConnection: close\r\n"
 
 static atomic_int calls;
@@ -293,13 +299,131 @@ static void test_a_body_must_say_that_it_is_json(void **state)
     expect(refused, "'Content-Type: application/json'; found 'a/b'");
 }
 
+static uint64_t owner_of(struct http_exchange *exchange)
+{
+    return strtoull(http_exchange_header(exchange, "x-owner"), NULL, 10);
+}
+
+/* Sends the first 18000 of 20000 bytes of a body. */
+static int begin_body_of(int owner)
+{
+    char text[20000];
+    int fd = connected(address);
+    snprintf(
+        text, sizeof text,
+        "POST /echo HTTP/1.1\r\nHost: a\r\nX-Owner: %d\r\nContent-Length: 20000\r\n\r\n%018000d",
+        owner, 0);
+    say(fd, text);
+    return fd;
+}
+
+static void wait_for_bodies(uint64_t bytes)
+{
+    struct http_figures figures = {.body_bytes = ~bytes};
+    while (figures.body_bytes != bytes)
+        http_server_figures(server, &figures);
+}
+
+/* One owner's large bodies leave as much free as they take, so that another's still come. */
+static void test_an_owner_has_a_share_of_bodies(void **state)
+{
+    (void)state;
+    start((struct http_server_config){
+        .max_body_bytes = 20000, .max_bodies_bytes = 80000, .owner = owner_of});
+    struct str heard;
+    str_init(&heard, 65536);
+    int greedy[2];
+    for (unsigned i = 0; i < 2; i++) {
+        greedy[i] = begin_body_of(1);
+        wait_for_bodies(18000u * (i + 1));
+    }
+    int third = begin_body_of(1);
+    assert_false(hear(third, &heard, NULL));
+    expect(heard.data, "HTTP/1.1 503 ");
+    expect(heard.data, "the bodies of this client's requests together are too large");
+    close(third);
+    wait_for_bodies(36000);
+    int other = begin_body_of(2);
+    wait_for_bodies(54000);
+    char rest[2001];
+    snprintf(rest, sizeof rest, "%02000d", 0);
+    say(other, rest);
+    str_clear(&heard);
+    assert_true(hear(other, &heard, " 200 "));
+    close(other);
+    wait_for_bodies(36000);
+    int small = connected(address);
+    say(small, "POST /echo HTTP/1.1\r\nX-Owner: 1\r\n" CLOSE_ "Content-Length: 5\r\n\r\nsmall");
+    str_clear(&heard);
+    assert_true(hear(small, &heard, " 200 "));
+    close(small);
+    close(greedy[0]); /* gives its part back */
+    wait_for_bodies(18000);
+    greedy[0] = begin_body_of(1);
+    wait_for_bodies(36000);
+    say(greedy[0], rest);
+    str_clear(&heard);
+    assert_true(hear(greedy[0], &heard, " 200 "));
+    close(greedy[0]);
+    close(greedy[1]);
+    wait_for_bodies(0);
+    str_deinit(&heard);
+}
+
+/* Each KeyUpdate costs the server as much as the client, and carries nothing. */
+static void test_key_updates_without_end(void **state)
+{
+    (void)state;
+    struct authority authority = authority_create("ours");
+    struct folder folder;
+    struct certificates *certificates;
+    struct error err;
+    folder_create(&folder);
+    folder_fill(&folder, &(struct leaf_plan){.by = &authority, .names = "DNS:localhost"});
+    const struct certificates_config files = {
+        .name = "tls", .paths = {folder.cert, folder.key, ""}, .watch_interval_us = SECOND_US};
+    assert_int_equal(certificates_open(&files, &certificates, &err), STATUS_OK);
+    start((struct http_server_config){.certificates = certificates});
+    signal(SIGPIPE, SIG_IGN);
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    SSL *flood = SSL_new(context), *other = SSL_new(context);
+    int fds[2] = {connected(address), connected(address)};
+    char answer[64] = "";
+    static const char ask[] = "GET /echo HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_true(SSL_set_fd(flood, fds[0]) && SSL_connect(flood) == 1);
+    assert_true(SSL_set_fd(other, fds[1]) && SSL_connect(other) == 1);
+    int sent = 0;
+    while (sent < 100000 && SSL_key_update(flood, SSL_KEY_UPDATE_REQUESTED) == 1 &&
+           SSL_do_handshake(flood) == 1)
+        sent++;
+    assert_in_range(sent, TLS_MAX_MESSAGES, 99999);
+    struct http_figures figures = {.refused = 0};
+    while (!figures.refused)
+        http_server_figures(server, &figures);
+    assert_int_equal(SSL_key_update(other, SSL_KEY_UPDATE_REQUESTED), 1); /* one is fine */
+    assert_int_equal(SSL_write(other, ask, sizeof ask - 1), sizeof ask - 1);
+    assert_true(SSL_read(other, answer, sizeof answer - 1) > 12);
+    expect(answer, "HTTP/1.1 200 ");
+    SSL_free(flood);
+    SSL_free(other);
+    SSL_CTX_free(context);
+    close(fds[0]);
+    close(fds[1]);
+    http_server_stop(server);
+    server = NULL;
+    certificates_close(certificates);
+    folder_remove(&folder);
+    authority_destroy(&authority);
+}
+
 int main(void)
 {
 #define CASE(test) cmocka_unit_test_teardown(test, tear_down)
     const struct CMUnitTest tests[] = {
         CASE(test_a_refusal_comes_before_the_body), CASE(test_what_is_skipped_is_bounded),
         CASE(test_a_share_for_each_address),        CASE(test_names_that_a_page_may_have_chosen),
-        CASE(test_a_body_must_say_that_it_is_json),
+        CASE(test_a_body_must_say_that_it_is_json), CASE(test_an_owner_has_a_share_of_bodies),
+        CASE(test_key_updates_without_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

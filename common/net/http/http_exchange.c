@@ -2,6 +2,8 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/fair_queue.h"
+#include "common/base/map.h"
 #include "common/net/http/http_loop.h"
 
 #include <stdio.h>
@@ -83,14 +85,30 @@ const struct str *http_exchange_body(const struct http_exchange *exchange)
     return &exchange->body;
 }
 
+/* Takes the body out of the sums. Under the lock. */
+static void forget_body(struct http_exchange *exchange)
+{
+    size_t owned = exchange->owned_body_bytes;
+    if (exchange->loop)
+        atomic_fetch_sub(&exchange->loop->service->body_bytes, exchange->counted_body_bytes);
+    if (exchange->loop && owned) {
+        struct http_service *service = exchange->loop->service;
+        pthread_mutex_lock(&service->lock);
+        uintptr_t left = (uintptr_t)map_take(service->owners, exchange->owner) - owned;
+        enum status status =
+            left ? map_put(service->owners, exchange->owner, (void *)left) : STATUS_OK;
+        ASSERT(status == STATUS_OK); /* its place was just given up */
+        pthread_mutex_unlock(&service->lock);
+    }
+    exchange->counted_body_bytes = exchange->owned_body_bytes = 0;
+}
+
 void http_exchange_take_body(struct http_exchange *exchange, struct str *body)
 {
     *body = exchange->body;
     str_init(&exchange->body, 0);
     pthread_mutex_lock(&exchange->lock);
-    if (exchange->loop)
-        atomic_fetch_sub(&exchange->loop->service->body_bytes, exchange->counted_body_bytes);
-    exchange->counted_body_bytes = 0;
+    forget_body(exchange);
     pthread_mutex_unlock(&exchange->lock);
 }
 
@@ -448,14 +466,38 @@ void http_exchange_sent(struct http_exchange *exchange, size_t left_bytes)
     pthread_mutex_unlock(&exchange->lock);
 }
 
-bool http_exchange_count_body(struct http_exchange *exchange)
+/* Counts the body in its owner's sum, and returns the sum. */
+static size_t count_for_owner(struct http_service *service, struct http_exchange *exchange)
+{
+    size_t sum = 0;
+    if (!exchange->owned_body_bytes)
+        exchange->owner = service->config.owner(exchange);
+    pthread_mutex_lock(&service->lock);
+    sum = (uintptr_t)map_get(service->owners, exchange->owner) + exchange->counted_body_bytes -
+          exchange->owned_body_bytes;
+    enum status status = map_put(service->owners, exchange->owner, (void *)sum);
+    ASSERT(status == STATUS_OK); /* one for each connection */
+    exchange->owned_body_bytes = exchange->counted_body_bytes;
+    pthread_mutex_unlock(&service->lock);
+    return sum;
+}
+
+const char *http_exchange_count_body(struct http_exchange *exchange)
 {
     struct http_service *service = exchange->loop->service;
+    size_t most = service->config.max_bodies_bytes, own = 0;
     size_t more = exchange->body.length - exchange->counted_body_bytes;
     exchange->counted_body_bytes += more;
     size_t all = atomic_fetch_add(&service->body_bytes, more) + more;
-    return all <= service->config.max_bodies_bytes ||
-           exchange->counted_body_bytes <= HTTP_FAIR_BODY_BYTES;
+    if (exchange->counted_body_bytes <= HTTP_FAIR_BODY_BYTES)
+        return NULL;
+    if (service->config.owner)
+        own = count_for_owner(service, exchange);
+    if (all > most)
+        return "the bodies of all requests together are too large: try again later";
+    if (own > exchange->counted_body_bytes && !fair_share_holds(own, all, most))
+        return "the bodies of this client's requests together are too large: try again later";
+    return NULL;
 }
 
 void http_exchange_finish(struct http_exchange *exchange, enum http_outcome outcome)
@@ -464,8 +506,7 @@ void http_exchange_finish(struct http_exchange *exchange, enum http_outcome outc
         exchange->loop->handed_over--;
     pthread_mutex_lock(&exchange->lock);
     set_unsent(exchange, 0);
-    atomic_fetch_sub(&exchange->loop->service->body_bytes, exchange->counted_body_bytes);
-    exchange->counted_body_bytes = 0;
+    forget_body(exchange);
     exchange->loop = NULL;
     void (*over)(void *, struct http_exchange *, enum http_outcome) = exchange->over;
     void *context = exchange->over_context;

@@ -229,9 +229,9 @@ static size_t take_body(struct http_connection *connection, const char *bytes, s
         http_answer_refuse(connection, &why);
         return count;
     }
-    if (!http_exchange_count_body(connection->exchange)) {
-        (void)http_refuse(&why, 503, HTTP_CODE_NO_ROOM,
-                          "the bodies of all requests together are too large: try again later");
+    const char *too_large = http_exchange_count_body(connection->exchange);
+    if (too_large) {
+        (void)http_refuse(&why, 503, HTTP_CODE_NO_ROOM, "%s", too_large);
         http_answer_refuse(connection, &why);
         return count;
     }

@@ -35,9 +35,10 @@ struct http_service {
     atomic_size_t connections, body_bytes, unsent_bytes;
     atomic_uint_fast64_t accepted, turned_away, closed, made_room, requests, refused, slow, gone;
     bool guarded;               /* config.allowed_hosts holds: the server listens on loopback */
-    pthread_mutex_t lock;       /* for `empty` and `places` */
+    pthread_mutex_t lock;       /* for `empty`, `places` and `owners` */
     pthread_cond_t empty;       /* connections has become 0 */
     struct peer_places *places; /* places of all connections, by their peers */
+    struct map *owners;         /* owner -> bytes of its large bodies under way */
 };
 
 /* Takes a place for a connection that has come. Any thread. */
@@ -202,6 +203,8 @@ struct http_exchange {
     struct str body;
     /* In the service's sum. The loop's until a handler is called, then under the lock. */
     size_t counted_body_bytes;
+    size_t owned_body_bytes; /* the part in its owner's sum */
+    uint64_t owner;          /* known if there is such a part */
     struct http_framing framing;
     struct http_peer peer;
     uint64_t arrived_us;
@@ -246,8 +249,9 @@ struct http_news {
 struct http_news http_exchange_pull(struct http_exchange *exchange, struct evbuffer *out);
 /* Notes that left_bytes of the answer are still in the connection's buffer. */
 void http_exchange_sent(struct http_exchange *exchange, size_t left_bytes);
-/* Counts the bytes of the body that have come. False: all bodies together are too large. */
-bool http_exchange_count_body(struct http_exchange *exchange);
+/* Counts the bytes of the body that have come. Returns NULL, or the sentence that refuses them: all
+ * bodies together are too large, or those of its owner. */
+const char *http_exchange_count_body(struct http_exchange *exchange);
 /* Ends it: calls the watcher, and drops the loop's reference. */
 void http_exchange_finish(struct http_exchange *exchange, enum http_outcome outcome);
 /* Drops a reference of the loop or of its queue. */

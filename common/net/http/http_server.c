@@ -5,6 +5,7 @@
 #include "common/base/descriptors.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
+#include "common/base/map.h"
 #include "common/net/crypto/tls_server.h"
 #include "common/net/http/http_loop.h"
 
@@ -316,9 +317,11 @@ static enum status open_places(struct http_service *service, struct error *err)
     const struct http_server_config *config = &service->config;
     struct peer_ranges uncounted;
     TRY(peer_ranges_parse(config->uncounted, &uncounted, err));
-    enum status status =
-        peer_places_create(config->max_connections + config->max_surplus, config->max_per_address,
-                           EACH_SURPLUS, &uncounted, &service->places);
+    size_t connections = config->max_connections + config->max_surplus;
+    enum status status = peer_places_create(connections, config->max_per_address, EACH_SURPLUS,
+                                            &uncounted, &service->places);
+    if (status == STATUS_OK)
+        status = map_create(connections, &service->owners);
     return status == STATUS_OK ? STATUS_OK
                                : error_set(err, status, "no memory for the HTTP server");
 }
@@ -398,6 +401,7 @@ void http_server_stop(struct http_server *server)
     for (unsigned i = 0; i < server->service.config.threads; i++)
         http_loop_destroy(server->loops[i]);
     peer_places_destroy(server->service.places);
+    map_destroy(server->service.owners);
     pthread_mutex_destroy(&server->service.lock);
     pthread_cond_destroy(&server->service.empty);
     free(server);

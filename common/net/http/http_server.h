@@ -47,6 +47,10 @@ struct http_server_config {
     /* Called before the body of a request that has a route is read. False: the request is refused
      * with `reply`, which the hook fills (401, 429). NULL: all are admitted. */
     bool (*admit)(void *context, struct http_exchange *exchange, struct http_reply *reply);
+    /* Returns the owner of a request's body, such as a hash of its tenant. One owner's bodies of
+     * more than HTTP_FAIR_BODY_BYTES have a share of max_bodies_bytes (fair_share_holds), if it has
+     * several. On the loop's thread. NULL: no shares. */
+    uint64_t (*owner)(struct http_exchange *exchange);
     /* Words a refusal: fills body and content type of a reply that has its status. `exchange` is
      * NULL if there is no request. `peer` is the client's address, as from http_exchange_peer.
      * NULL: the refusal's sentence as text. */
@@ -78,7 +82,8 @@ struct http_server_config {
     bool turns_away;
     size_t max_surplus;
     size_t max_body_bytes;       /* one request */
-    size_t max_bodies_bytes;     /* all requests under way; beyond: 503 for larger ones */
+    size_t max_bodies_bytes;     /* all requests under way, and beyond an owner's share of them: 503
+                                    for larger ones */
     size_t max_unsent_bytes;     /* one answer in pieces */
     size_t max_all_unsent_bytes; /* all answers */
     /* From the begin of a connection, or the first byte of a later head, to the head's end; beyond:
@@ -98,7 +103,7 @@ struct http_figures {
     uint64_t closed;      /* at once, without one */
     uint64_t made_room;   /* idle connections that ended so that others could come in */
     uint64_t requests;    /* taken by a handler */
-    uint64_t refused;     /* by the server or its hooks: heads, routes, sizes, slow ones */
+    uint64_t refused;     /* by the server or its hooks: heads, routes, sizes, slow ones, floods */
     uint64_t slow;        /* clients that were too slow to ask, or to read */
     uint64_t gone;        /* clients that went before their answer was whole */
     uint64_t body_bytes, unsent_bytes; /* all together */

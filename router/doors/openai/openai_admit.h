@@ -1,5 +1,6 @@
-/* Admission over HTTP: openai_admit of openai_api.h, the grant that it leaves for completions,
- * and the line in the access log of requests that are answered at once. Runs on the HTTP loop. */
+/* Admission over HTTP: openai_admit and openai_owner of openai_api.h, the grant that is left for
+ * completions, and the line in the access log of requests that are answered at once. Runs on the
+ * HTTP loop. */
 #ifndef BATON_ROUTER_DOORS_OPENAI_OPENAI_ADMIT_H
 #define BATON_ROUTER_DOORS_OPENAI_OPENAI_ADMIT_H
 
@@ -8,9 +9,6 @@
 
 /* Takes the grant of a request for completions, to be settled. NULL: it has no key. */
 struct access_grant *openai_take_grant(struct http_exchange *exchange);
-
-/* Returns the owner of the request's turns: its key's tenant, or its client's address. */
-uint64_t openai_owner(struct http_exchange *exchange);
 
 /* Writes the one line of a request that the dispatcher doesn't get. Fills in the peer, and the key
  * where the line has none. */

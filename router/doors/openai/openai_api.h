@@ -34,6 +34,9 @@ struct openai_api {
  * /metrics, which has figures of all clients. */
 const struct http_route *openai_routes(bool keyed, size_t *count);
 bool openai_admit(void *context, struct http_exchange *exchange, struct http_reply *reply);
+/* Returns the owner of the request's body and of its turns: its key's tenant, or its client's
+ * address. Behind openai_admit, before a handler has the request. */
+uint64_t openai_owner(struct http_exchange *exchange);
 void openai_refused(void *context, struct http_exchange *exchange, const char *peer,
                     const struct http_refusal *refusal, struct http_reply *reply);
 

@@ -63,6 +63,7 @@ struct router {
 static void on_membership_changed(void *context)
 {
     const struct router *router = context;
+    counter_add(router->metrics.membership_changes, 1);
     dispatch_membership_changed(router->dispatch);
 }
 

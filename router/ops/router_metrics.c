@@ -106,6 +106,10 @@ static void create_events(struct router_metrics *m)
                                  "Messages of older attempts and tokens that came twice", NULL);
     m->sessions_lost = metrics_counter(m->metrics, "baton_router_sessions_lost_total",
                                        "Sessions to workers that were up and ended", NULL);
+    m->membership_changes = metrics_counter(
+        m->metrics, "baton_router_membership_changes_total",
+        "Changes of the set of workers: one joined, left or lapsed, or its session began or ended",
+        NULL);
     m->late_messages = metrics_counter(m->metrics, "baton_router_late_messages_total",
                                        "Calls that got no message in time", NULL);
     for (int end = FRAME_GATE_NONE + 1; end < FRAME_GATE_ENDS; end++) {

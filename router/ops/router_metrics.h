@@ -42,7 +42,8 @@ struct router_metrics {
     struct counter *without_model[REASON_COUNT]; /* requests that ended before a model was known */
     struct counter *dropped; /* messages of old attempts, and tokens received twice */
     struct counter *sessions_lost;
-    struct counter *late_messages; /* calls that got no message in time */
+    struct counter *membership_changes; /* a worker joined, left or lapsed, or its session did */
+    struct counter *late_messages;      /* calls that got no message in time */
     /* gRPC connections that the router ended; [FRAME_GATE_NONE]: NULL. */
     struct counter *connections_ended[FRAME_GATE_ENDS];
     struct counter *kv_bytes[ROUTER_LANES];

@@ -29,8 +29,11 @@ def test_a_worker_finds_its_place_again(start_cluster, connect, name):
     others = {other: pid for other, pid in cluster.pids.items() if other != name}
     for _ in range(2):
         incarnation = {w["name"]: w["incarnation"] for w in cluster.status()["workers"]}
+        changes = cluster.total("router", "baton_router_membership_changes_total")
         cluster.kill(name)
         former = cluster.wait_back(name)
+        changed = cluster.total("router", "baton_router_membership_changes_total")
+        assert changed >= changes + 2, "another life of it joins, and has a session"
         taken = (cluster.folder / "logs" / f"{name}.log").read_text().count("Address already in use")
         # another program may have got one of its ports meanwhile: then it is started once more, with others
         assert taken or cluster.processes[name]["address"] == former["address"]
@@ -38,6 +41,7 @@ def test_a_worker_finds_its_place_again(start_cluster, connect, name):
         after = client.generate(PROMPT, **ASKED)
         assert (after.ids, after.hashes) == (before.ids, before.hashes)
         assert after.timing.prefills == 1 and after.timing.prefill_worker == "prefill-0", "handed over, not computed on decode"
+        assert cluster.total("router", "baton_router_membership_changes_total") == changed, "requests change nothing"
     assert {other: cluster.pids[other] for other in others} == others, "nothing else was started again"
     assert cluster.processes[name]["restarts"] == 2 + taken
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)

@@ -149,6 +149,46 @@ static void test_a_large_upload(void **state)
     end(&w);
 }
 
+static void expect_uploads(const struct world *w, size_t bytes, size_t streams)
+{
+    size_t found;
+    assert_int_equal(frame_gate_uploads(&w->gate, &found), bytes);
+    assert_int_equal(found, streams);
+}
+
+/* Messages count until they are whole, answered, or given up by either side. */
+static void test_uploads_are_counted(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w);
+    for (uint32_t stream = 1; stream <= 9; stream += 2) {
+        assert_true(from_client(&w, HEADERS, END_HEADERS, stream, 100));
+        for (int i = 0; i < 3; i++)
+            assert_true(from_client(&w, DATA, 0, stream, 10000));
+    }
+    expect_uploads(&w, 150000, 5);
+    assert_true(from_client(&w, DATA, END_STREAM, 1, 500)); /* whole */
+    expect_uploads(&w, 120000, 4);
+    assert_true(from_client(&w, DATA, 0, 1, 500)); /* behind the end */
+    expect_uploads(&w, 120000, 4);
+    assert_true(from_client(&w, RST_STREAM, 0, 3, 4));
+    expect_uploads(&w, 90000, 3);
+    from_server(&w, RST_STREAM, 0, 5, 4);
+    expect_uploads(&w, 60000, 2);
+    from_server(&w, HEADERS, END_HEADERS | END_STREAM, 7, 20);
+    expect_uploads(&w, 30000, 1);
+    from_server(&w, HEADERS, END_HEADERS, 9, 20); /* it goes on, and so does the client */
+    expect_uploads(&w, 0, 0);
+    assert_true(from_client(&w, DATA, 0, 9, 700));
+    expect_uploads(&w, 700, 1);
+    assert_true(call(&w, 11));
+    assert_true(from_client(&w, HEADERS, END_HEADERS | END_STREAM, 13, 100));
+    assert_true(from_client(&w, DATA, 0, 13, 300)); /* half closed already */
+    expect_uploads(&w, 700, 1);
+    end(&w);
+}
+
 static void test_many_open_streams_for_long(void **state)
 {
     (void)state;
@@ -573,6 +613,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_without_end),
         cmocka_unit_test(test_a_large_upload),
+        cmocka_unit_test(test_uploads_are_counted),
         cmocka_unit_test(test_many_open_streams_for_long),
         cmocka_unit_test(test_every_second_call_is_cancelled),
         cmocka_unit_test(test_late_cancels_are_free),

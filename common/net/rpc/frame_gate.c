@@ -77,6 +77,7 @@ static const struct {
                                   false},
     [FRAME_GATE_NO_DESCRIPTOR] = {"no_descriptor", "no file descriptor is left (ulimit -n)", false},
     [FRAME_GATE_STALLED] = {"stalled", "it took nothing of what was sent for a while", false},
+    [FRAME_GATE_UPLOADS] = {"uploads", "its address has too much of messages under way", false},
     [FRAME_GATE_TLS_MESSAGES] = {"tls_messages", "too many TLS messages beside its bytes", true},
 };
 
@@ -103,13 +104,15 @@ enum status frame_gate_init(struct frame_gate *gate, const struct frame_gate_lim
     *gate = (struct frame_gate){.limits = *limits, .begun_us = now_us, .idle_since_us = now_us};
     for (int kind = 0; kind < BUDGET_KINDS; kind++)
         gate->budgets[kind] = (struct frame_budget){budget_rules[kind].burst, now_us};
-    return map_create(limits->streams, &gate->streams);
+    TRY(map_create(limits->streams, &gate->streams));
+    return map_create(limits->streams, &gate->uploads);
 }
 
 void frame_gate_deinit(struct frame_gate *gate)
 {
     map_destroy(gate->streams);
-    gate->streams = NULL;
+    map_destroy(gate->uploads);
+    gate->streams = gate->uploads = NULL;
 }
 
 /* --- budgets --- */
@@ -162,9 +165,30 @@ static enum frame_gate_end stream_open(struct frame_gate *gate, uint32_t id, uin
                                                                   : FRAME_GATE_STREAMS;
 }
 
+/* The server has the stream's message, or will never have it. */
+static void forget_upload(struct frame_gate *gate, uint32_t id)
+{
+    if (gate->upload_bytes)
+        gate->upload_bytes -= (uintptr_t)map_take(gate->uploads, id);
+}
+
+/* A message waits in the server's memory until its last byte has come. */
+static void note_upload(struct frame_gate *gate, const struct frame *frame)
+{
+    uintptr_t bytes = (uintptr_t)map_get(gate->uploads, frame->stream) + frame->length;
+    if (frame->flags & FLAG_END_STREAM) {
+        forget_upload(gate, frame->stream);
+    } else if (frame->length) {
+        enum status status = map_put(gate->uploads, frame->stream, (void *)bytes);
+        ASSERT(status == STATUS_OK); /* one for each open stream */
+        gate->upload_bytes += frame->length;
+    }
+}
+
 /* Returns the stream's value; 0: it isn't open. */
 static uintptr_t stream_close(struct frame_gate *gate, uint32_t id, uint64_t now_us)
 {
+    forget_upload(gate, id);
     uintptr_t value = (uintptr_t)map_take(gate->streams, id);
     if (value && !map_count(gate->streams))
         gate->idle_since_us = now_us;
@@ -178,7 +202,10 @@ static enum frame_gate_end judge_data(struct frame_gate *gate, const struct fram
                                       uint64_t now_us)
 {
     uintptr_t value = stream_of(gate, frame->stream);
-    if ((frame->flags & FLAG_END_STREAM) && value && !(value & STREAM_HALF_CLOSED)) {
+    bool sends = value && !(value & STREAM_HALF_CLOSED);
+    if (sends)
+        note_upload(gate, frame);
+    if (sends && (frame->flags & FLAG_END_STREAM)) {
         stream_note(gate, frame->stream, STREAM_HALF_CLOSED);
         return FRAME_GATE_NONE;
     }
@@ -280,6 +307,7 @@ static void note_answer(struct frame_gate *gate, const struct frame *frame, uint
     earn(gate, BUDGET_PINGS, FRAME_EARNS_PINGS);
     earn(gate, BUDGET_SETTINGS, FRAME_EARNS_PINGS);
     earn(gate, BUDGET_SMALL, FRAME_EARNS_SMALL);
+    forget_upload(gate, frame->stream);
     if (value && !(value & STREAM_ANSWERED)) {
         earn(gate, BUDGET_RESETS, ANSWER_EARNS_RESETS);
         stream_note(gate, frame->stream, STREAM_ANSWERED);
@@ -398,6 +426,12 @@ enum frame_gate_end frame_gate_from_server(struct frame_gate *gate, const uint8_
 size_t frame_gate_streams(const struct frame_gate *gate)
 {
     return map_count(gate->streams);
+}
+
+size_t frame_gate_uploads(const struct frame_gate *gate, size_t *streams)
+{
+    *streams = map_count(gate->uploads);
+    return gate->upload_bytes;
 }
 
 /* --- time --- */

@@ -6,7 +6,8 @@
  * they are answered, SETTINGS, PING, and frames that carry nothing or little. It also bounds the
  * time to the first SETTINGS, to the first call, and of a header block. Each kind of frame has a
  * budget, which time refills. Frames that the server sends earn more: an honest client acknowledges
- * what it gets, and a busy one cancels more than an idle one.
+ * what it gets, and a busy one cancels more than an idle one. It counts the bytes of messages that
+ * aren't whole, for its owner: they wait in the server's memory.
  *
  * It refuses to check anything else: core reads the same bytes, and ends malformed connections.
  *
@@ -42,6 +43,7 @@ enum frame_gate_end {
     FRAME_GATE_NO_DESCRIPTOR,
     FRAME_GATE_STALLED,
     FRAME_GATE_TLS_MESSAGES,
+    FRAME_GATE_UPLOADS,
     FRAME_GATE_ENDS,
 };
 /* "header_block", ...: a metric's label. Not for FRAME_GATE_NONE. */
@@ -85,6 +87,8 @@ struct frame_gate {
     struct frame_cursor client, server;
     struct frame_budget budgets[BUDGET_KINDS];
     struct map *streams; /* open ones: id -> when it was opened, and what has happened since */
+    struct map *uploads; /* open streams -> bytes of DATA, until the last of it or an answer */
+    size_t upload_bytes; /* all together */
     size_t preface_bytes;
     bool greeted, called; /* the first SETTINGS came; the first call's headers are whole */
     bool server_begun;    /* a frame of the server has come */
@@ -111,6 +115,8 @@ enum frame_gate_end frame_gate_from_server(struct frame_gate *gate, const uint8_
                                            size_t size, uint64_t now_us);
 /* Returns how many streams are open. */
 size_t frame_gate_streams(const struct frame_gate *gate);
+/* Returns the bytes of messages under way that aren't whole; *streams: of so many streams. */
+size_t frame_gate_uploads(const struct frame_gate *gate, size_t *streams);
 /* Returns the end of a connection that took too long. Judge after reading what has come. */
 enum frame_gate_end frame_gate_at(const struct frame_gate *gate, uint64_t now_us);
 /* Returns when frame_gate_at may answer otherwise; UINT64_MAX: not before another frame. */

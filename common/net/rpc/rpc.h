@@ -135,6 +135,9 @@ struct rpc_gate {
      * RESOURCE_EXHAUSTED, `too_many_calls`. While it has half as many more, which don't read that,
      * nothing further is read from the address. 0: half of max_calls. */
     size_t address_calls;
+    /* Bytes of messages that aren't whole, on all connections. The connections of an address end
+     * that has more of them than it leaves free (fair_share_holds). 0: max_receive_memory_bytes. */
+    size_t upload_bytes;
     const char *uncounted; /* addresses without these limits (peer_ranges_parse). NULL: none */
     /* A connection was ended, for this reason (may be NULL). Any thread; must not block. */
     void (*ended)(void *context, enum frame_gate_end end);
@@ -155,8 +158,8 @@ struct rpc_server_config {
     /* Unsent, all calls together. Calls with less than RPC_FAIR_BYTES are exempt. 0: no limit
      * except the one per call. */
     size_t max_queued_total_bytes;
-    /* Connections and incoming messages. Beyond it calls are cut off, whichever they are. 0:
-     * 512 MiB. */
+    /* Connections and incoming messages. Beyond it calls are cut off, whichever they are; a gate
+     * keeps each address from going there alone. 0: 512 MiB. */
     size_t max_receive_memory_bytes;
     bool keyless; /* no API key is asked for: logged if other machines reach the server */
     /* At once; one more ends with RESOURCE_EXHAUSTED. 0: 16384. With a gate as many again are taken

@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/fair_queue.h"
 #include "common/base/log.h"
 #include "common/base/peer_places.h"
 #include "common/base/str.h"
@@ -18,8 +19,10 @@
 
 #define EVENTS_AT_ONCE 64
 #define PUT_OFF_US     1000000 /* limits of time wait no longer for events that don't end */
-#define CROWD_CALLS    256     /* a connection that ends with so many left much memory behind */
-#define TRIM_AFTER_US  2000000 /* core has freed it by then */
+/* A connection that ends with so many calls, or units of uploads, left much memory behind. */
+#define CROWD_CALLS   256
+#define CROWD_UPLOADS 64
+#define TRIM_AFTER_US 2000000 /* core has freed it by then */
 
 /* --- names and places --- */
 
@@ -129,16 +132,45 @@ void gate_count_calls(struct gate *gate, struct gate_connection *connection)
     pthread_mutex_unlock(&gate->lock);
 }
 
+/* With the lock. */
+static void set_uploads(struct gate *gate, struct gate_connection *connection, size_t units)
+{
+    struct peer_places *uploads = gate->config.uploads;
+    const struct sockaddr *address = (const struct sockaddr *)&connection->address;
+    for (; connection->uploads > units; connection->uploads--, gate->uploads--)
+        peer_places_give_back(uploads, address);
+    for (; connection->uploads < units; connection->uploads++, gate->uploads++)
+        if (peer_places_take(uploads, address) == PEER_PLACE_NONE)
+            return;
+}
+
+bool gate_count_uploads(struct gate *gate, struct gate_connection *connection)
+{
+    struct peer_places *uploads = gate->config.uploads;
+    size_t streams, bytes = frame_gate_uploads(&connection->judge, &streams);
+    size_t units = bytes / GATE_UPLOAD_UNIT_BYTES, before = connection->uploads;
+    if (!uploads || units == before)
+        return true;
+    pthread_mutex_lock(&gate->lock);
+    set_uploads(gate, connection, units);
+    size_t own = peer_places_held(uploads, (const struct sockaddr *)&connection->address);
+    bool only = streams == 1 && own <= connection->uploads;
+    bool holds = fair_share_holds(only ? 0 : own, gate->uploads, gate->config.uploads_most);
+    pthread_mutex_unlock(&gate->lock);
+    return holds || units < before;
+}
+
 void gate_give_places_back(struct gate *gate, struct gate_connection *connection)
 {
     const struct sockaddr *address = (const struct sockaddr *)&connection->address;
-    if (connection->calls >= CROWD_CALLS) {
+    if (connection->calls >= CROWD_CALLS || connection->uploads >= CROWD_UPLOADS) {
         connection->loop->trim_us = connection->loop->now_us + TRIM_AFTER_US;
         gate_loop_due(connection->loop, connection->loop->trim_us);
     }
     pthread_mutex_lock(&gate->lock);
     if (connection->placed)
         peer_places_give_back(gate->config.places, address);
+    set_uploads(gate, connection, 0);
     for (; connection->calls > 0; connection->calls--)
         peer_places_give_back(gate->config.calls, address);
     pthread_mutex_unlock(&gate->lock);
@@ -152,7 +184,7 @@ void gate_report(struct gate *gate, const struct gate_connection *connection,
     if (frame_gate_end_is_flood(end))
         punish(gate, &connection->address);
     if (frame_gate_end_is_flood(end) || end == FRAME_GATE_ADDRESS_SHARE ||
-        end == FRAME_GATE_NO_DESCRIPTOR)
+        end == FRAME_GATE_NO_DESCRIPTOR || end == FRAME_GATE_UPLOADS)
         log_warn_limited("gate", "peer=%s reason=%s msg=\"connection ended: %s\"", connection->peer,
                          frame_gate_end_name(end), frame_gate_end_sentence(end));
     else
@@ -412,6 +444,7 @@ void gate_close(struct gate *gate, uint64_t grace_us)
     end_penalties(gate, UINT64_MAX);
     peer_places_destroy(gate->config.places);
     peer_places_destroy(gate->config.calls);
+    peer_places_destroy(gate->config.uploads);
     pthread_mutex_destroy(&gate->door_lock);
     pthread_mutex_destroy(&gate->lock);
     free(gate->peers);

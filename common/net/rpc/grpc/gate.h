@@ -31,6 +31,11 @@ struct gate_config {
      * address that holds as many as calls_most, until some of them end. */
     struct peer_places *places, *calls;
     size_t calls_share, calls_most;
+    /* The book of messages that aren't whole, in units of GATE_UPLOAD_UNIT_BYTES; the gate's from
+     * now on. NULL: not counted. An address that has more of uploads_most than it leaves free
+     * (fair_share_holds) loses the connection that brings more, unless that is its only message. */
+    struct peer_places *uploads;
+    size_t uploads_most;
     /* A connection that ends because of a flood costs its address that many further
      * places, for penalty_us. A stranger that comes back again and again is soon closed before core
      * sees it. */
@@ -43,9 +48,10 @@ struct gate_config {
     void *context;
 };
 
-#define GATE_MAX_THREADS 64
-#define GATE_MAX_STREAMS 65536 /* core's own limit is lower, unless max_calls is as high */
-#define GATE_PIPE_BYTES  32768
+#define GATE_MAX_THREADS       64
+#define GATE_MAX_STREAMS       65536 /* core's own limit is lower, unless max_calls is as high */
+#define GATE_PIPE_BYTES        32768
+#define GATE_UPLOAD_UNIT_BYTES 16384 /* a connection with less isn't counted */
 
 /* Starts the threads. STATUS_INVALID: the certificates can't be used. STATUS_IO: the system gives
  * no thread. Takes config->places over also if it fails. */

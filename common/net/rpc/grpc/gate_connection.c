@@ -204,6 +204,8 @@ static void take_from_client(struct gate_connection *connection, const uint8_t *
     if (!end && connection->phase == PHASE_GREETING && frame_gate_has_preface(judge) &&
         !open_core(connection))
         end = FRAME_GATE_NO_DESCRIPTOR;
+    if (!end && !gate_count_uploads(loop->gate, connection))
+        end = FRAME_GATE_UPLOADS;
     if (end) {
         end_by(connection, end);
         return;
@@ -338,6 +340,7 @@ static void read_core(struct gate_connection *connection)
     enum frame_gate_end end =
         frame_gate_from_server(&connection->judge, loop->scratch, count, loop->now_us);
     gate_count_calls(loop->gate, connection);
+    (void)gate_count_uploads(loop->gate, connection); /* answers only make them less */
     if (!pass_on(connection, send_to_client, &connection->down, loop->scratch, count))
         gate_connection_destroy(connection);
     else if (end)

@@ -53,6 +53,7 @@ struct gate_connection {
     bool placed;              /* holds a place of its address */
     bool held;                /* its address has too many calls: nothing is read */
     size_t calls;             /* so many open streams are counted for its address */
+    size_t uploads;           /* so many units of messages that aren't whole are counted, too */
     uint64_t deadline_us;     /* the phase ends then; UINT64_MAX: no such limit */
     size_t lingered_bytes;
     struct sockaddr_storage address;
@@ -96,6 +97,7 @@ struct gate {
 
     pthread_mutex_t lock; /* guards the books of config, the penalties, and the peers */
     STAILQ_HEAD(gate_penalties, gate_penalty) penalties; /* oldest first */
+    size_t uploads;                                      /* units of all connections */
     struct gate_peer {
         char name[GATE_PEER_BYTES];
         struct sockaddr_storage address;
@@ -112,6 +114,8 @@ void gate_report(struct gate *gate, const struct gate_connection *connection,
                  enum frame_gate_end end);
 /* Counts the connection's open streams for its address. */
 void gate_count_calls(struct gate *gate, struct gate_connection *connection);
+/* Counts the connection's messages that aren't whole. False: its address has too much of them. */
+bool gate_count_uploads(struct gate *gate, struct gate_connection *connection);
 /* Returns whether nothing may be read from the connection's address. */
 bool gate_holds(struct gate *gate, const struct gate_connection *connection);
 /* Forgets a connection that ends, in the books of its address. */

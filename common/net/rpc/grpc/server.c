@@ -336,13 +336,20 @@ static enum status open_gate(struct rpc_server *server, const struct rpc_server_
     struct peer_ranges uncounted = {.count = 0};
     if (asked->uncounted)
         TRY(peer_ranges_parse(asked->uncounted, &uncounted, err));
+    size_t receive =
+        config->max_receive_memory_bytes ? config->max_receive_memory_bytes : DEFAULT_RECEIVE_BYTES;
+    gate.uploads_most =
+        (asked->upload_bytes ? asked->upload_bytes : receive) / GATE_UPLOAD_UNIT_BYTES;
     enum status status = peer_places_create(
         SIZE_MAX / 2, gate.calls_share, SIZE_MAX / 2 - gate.calls_share, &uncounted, &gate.calls);
+    if (status == STATUS_OK)
+        status = peer_places_create(SIZE_MAX / 2, SIZE_MAX / 2, 0, &uncounted, &gate.uploads);
     if (status == STATUS_OK && asked->address_connections)
         status = peer_places_create(all, asked->address_connections, 0, &uncounted, &gate.places);
     if (status == STATUS_OK)
         return gate_open(&gate, &server->acceptors.gate, err);
     peer_places_destroy(gate.calls);
+    peer_places_destroy(gate.uploads);
     return error_set(err, status, "no memory for %zu connections", all);
 }
 

@@ -14,6 +14,8 @@
 _Static_assert(REASONING_TAG_BYTES == CHAT_TAG_BYTES &&
                    REASONING_TAG_BYTES == CONSTRAINT_TAG_BYTES + 1,
                "a template's tags fit where an answer is split and where it is constrained");
+_Static_assert(REASONING_NEWLINES_BEHIND == CONSTRAINT_NEWLINES_BEHIND,
+               "an answer is split where its constraint starts");
 
 /* Writes {"key":"text" or ,"key":"text". Writes nothing for an empty text after a comma. */
 static void add_text(struct str *out, char before, const char *key, const char *text)

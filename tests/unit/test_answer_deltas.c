@@ -528,9 +528,9 @@ static void test_any_bytes_come_whole(void **state)
 /* Moves the edges of text[*begin..*end) over newlines. */
 static void drop_newlines(const struct str *text, size_t *begin, size_t *end)
 {
-    while (begin && *begin < text->length && text->data[*begin] == '\n')
+    while (*begin < text->length && text->data[*begin] == '\n')
         ++*begin;
-    while (end && *end && text->data[*end - 1] == '\n')
+    while (*end && text->data[*end - 1] == '\n')
         --*end;
 }
 
@@ -544,7 +544,8 @@ static void decode_part(const struct tokenizer *source, const uint32_t *ids, siz
 }
 
 /* In answers that begin inside their reasoning, both parts together are the text that all ids have,
- * less the tag and the newlines beside it: whether the end tag is text or a special token. */
+ * less the tag, the newlines before it and the first behind it: whether the end tag is text or a
+ * special token. */
 static void test_any_bytes_come_whole_in_parts(void **state)
 {
     (void)state;
@@ -569,7 +570,8 @@ static void test_any_bytes_come_whole_in_parts(void **state)
         decode_part(source, ids, at + size, count, &behind);
         size_t begin = 0, end = before.length, from = 0;
         drop_newlines(&before, &begin, &end);
-        drop_newlines(&behind, &from, NULL);
+        while (from < REASONING_NEWLINES_BEHIND && behind.data[from] == '\n')
+            from++;
         size_t length = end > begin ? end - begin : 0;
         part(source, &tags, ids, count, 1 + rng_below(&rng, 4), &reasoning, &content);
         assert_int_equal(reasoning.length, length);

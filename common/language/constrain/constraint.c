@@ -381,7 +381,8 @@ static void put_until(struct grammar *grammar, const char *tag, const uint32_t *
 }
 
 /* Puts reasoning before the root. A rule that may be called stays: a copy of it gets the new
- * start. */
+ * start. Newlines behind the end tag are no part of the answer's content. A client checks content
+ * against its regex or choices as it stands, so no newline may belong to either side there. */
 static enum status put_reasoning(struct compiling *c, const struct reasoning *r)
 {
     struct grammar *grammar = &c->grammar;
@@ -390,6 +391,8 @@ static enum status put_reasoning(struct compiling *c, const struct reasoning *r)
         c->root = grammar_copy_rule(grammar, c->root);
     uint32_t ready = grammar->rules[c->root].start, start = grammar_add_state(grammar, ready);
     uint32_t behind = grammar_add_state(grammar, ready);
+    bool exact = (r->kind == CONSTRAINT_REGEX || r->kind == CONSTRAINT_CHOICE) &&
+                 grammar_may_begin(grammar, ready, '\n');
     for (size_t i = 0; i < strlen(r->end); i++)
         states[i] = grammar_add_state(grammar, ready);
     put_until(grammar, r->end, states, behind);
@@ -399,9 +402,10 @@ static enum status put_reasoning(struct compiling *c, const struct reasoning *r)
         grammar_add_jump(grammar, start, ready);
         put_tag(grammar, r->begin, start, states[0]);
     }
-    for (int newlines = 0; newlines < 2; newlines++) {
+    for (int newlines = 0; newlines < CONSTRAINT_NEWLINES_BEHIND; newlines++) {
         uint32_t next = grammar_add_state(grammar, ready);
-        grammar_add_jump(grammar, behind, ready);
+        if (!exact)
+            grammar_add_jump(grammar, behind, ready);
         grammar_add_bytes(grammar, behind, '\n', '\n', next);
         behind = next;
     }

@@ -28,8 +28,10 @@
  *     json_schema inside <think> </think>
  *
  * An answer that begins `inside` takes any text up to the first end tag, which may be a special
- * token. Up to two newlines may follow, and then the constraint of that kind starts. With `outside`
- * the answer begins with the begin tag, or at once with that constraint. */
+ * token. Up to CONSTRAINT_NEWLINES_BEHIND newlines may follow, and then the constraint of that kind
+ * starts. They belong to the reasoning: a regex or choice that itself may begin with a newline
+ * starts behind exactly as many. With `outside` the answer begins with the begin tag, or at once
+ * with that constraint. */
 #ifndef BATON_LANGUAGE_CONSTRAIN_CONSTRAINT_H
 #define BATON_LANGUAGE_CONSTRAIN_CONSTRAINT_H
 
@@ -40,14 +42,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CONSTRAINT_MAX_TEXT_BYTES (128u << 10)
-#define CONSTRAINT_MAX_CHOICES    1024
-#define CONSTRAINT_MAX_DEPTH      64 /* nested arrays and objects in an answer, about */
-#define CONSTRAINT_TAG_BYTES      31 /* a tag around reasoning, without white space */
-#define CONSTRAINT_MAX_FRAMES     66
-#define TOOL_CALLS_MAX_TOOLS      128
-#define TOOL_CALLS_MAX_SPECIALS   16
-#define TOOL_CALLS_MAX_TEXT       4096 /* bytes of a text around arguments */
+#define CONSTRAINT_MAX_TEXT_BYTES  (128u << 10)
+#define CONSTRAINT_MAX_CHOICES     1024
+#define CONSTRAINT_MAX_DEPTH       64 /* nested arrays and objects in an answer, about */
+#define CONSTRAINT_TAG_BYTES       31 /* a tag around reasoning, without white space */
+#define CONSTRAINT_NEWLINES_BEHIND 2  /* allowed behind the end tag of reasoning */
+#define CONSTRAINT_MAX_FRAMES      66
+#define TOOL_CALLS_MAX_TOOLS       128
+#define TOOL_CALLS_MAX_SPECIALS    16
+#define TOOL_CALLS_MAX_TEXT        4096 /* bytes of a text around arguments */
 
 struct automaton;
 struct constraint;

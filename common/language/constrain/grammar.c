@@ -236,6 +236,32 @@ bool grammar_trim(struct grammar *grammar, uint32_t root)
     return lives;
 }
 
+bool grammar_may_begin(struct grammar *grammar, uint32_t state, uint8_t byte)
+{
+    bool *seen = calloc(grammar->state_count, sizeof *seen), found = false;
+    uint32_t *stack = take_none(grammar->state_count);
+    size_t count = 0;
+    ASSERT(seen);
+    seen[state] = true;
+    stack[count++] = state;
+    while (count && !found)
+        for (uint32_t e = grammar->states[stack[--count]].first; e != GRAMMAR_NONE && !found;
+             e = grammar->edges[e].next) {
+            const struct grammar_edge *edge = &grammar->edges[e];
+            grammar_spend(grammar, 1);
+            found = edge->kind == EDGE_BYTES && edge->low <= byte && byte <= edge->high;
+            uint32_t next =
+                edge->kind == EDGE_CALL ? grammar->rules[edge->rule].start : edge->target;
+            if (edge->kind != EDGE_BYTES && edge->kind != EDGE_DEAD && !seen[next]) {
+                seen[next] = true;
+                stack[count++] = next;
+            }
+        }
+    free(stack);
+    free(seen);
+    return found;
+}
+
 uint32_t grammar_copy_rule(struct grammar *grammar, uint32_t rule)
 {
     const struct grammar_rule old = grammar->rules[rule];

@@ -98,6 +98,9 @@ void grammar_add_text(struct grammar *grammar, uint32_t from, const char *text, 
  * sets `full`. */
 uint32_t grammar_copy_rule(struct grammar *grammar, uint32_t rule);
 
+/* Returns whether a text from the state on may begin with the byte. Spends a step for each edge. */
+bool grammar_may_begin(struct grammar *grammar, uint32_t state, uint8_t byte);
+
 /* Makes EDGE_DEAD of the edges that never lead to the end of their rule, so that each state that
  * can be reached can also be left. Returns false if `root` takes no text at all. */
 bool grammar_trim(struct grammar *grammar, uint32_t root);

@@ -108,7 +108,8 @@ void reasoning_splitter_push(struct reasoning_splitter *splitter, const char *te
                              struct str *reasoning, struct str *content)
 {
     for (size_t i = 0; i < length; i++) {
-        if (splitter->state == REASONING_BEHIND && text[i] != '\n')
+        if (splitter->state == REASONING_BEHIND &&
+            (text[i] != '\n' || splitter->behind++ == REASONING_NEWLINES_BEHIND))
             splitter->state = REASONING_CONTENT;
         if (splitter->state == REASONING_CONTENT) {
             str_append(content, text + i, length - i);

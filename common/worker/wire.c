@@ -91,8 +91,10 @@ static enum status read_constraint(const Baton__Worker__V1__Constraint *in,
     *out = NULL;
     if (!in)
         return STATUS_OK;
-    size_t length = strlen(in->text);
-    if ((uint32_t)in->kind >= CONSTRAINT_KINDS || length > CONSTRAINT_MAX_TEXT_BYTES)
+    size_t length = strlen(in->text), most = CONSTRAINT_MAX_TEXT_BYTES;
+    if ((int)in->kind == CONSTRAINT_BEHIND_REASONING)
+        most += CONSTRAINT_MAX_LINE_BYTES;
+    if ((uint32_t)in->kind >= CONSTRAINT_KINDS || length > most)
         return error_set(err, STATUS_INVALID,
                          "a constraint of kind %d and %zu bytes can't be taken", (int)in->kind,
                          length);

@@ -122,11 +122,11 @@ static bool add_reasoning(const Baton__V1__Reasoning *behind, enum constraint_ki
                   REASONING_TAG_BYTES - 1);
         return false;
     }
-    str_init(&whole, text->limit);
+    str_init(&whole, text->limit + CONSTRAINT_MAX_LINE_BYTES);
     str_addf(&whole, "%s %s %s %s\n", constraint_kind_names[*kind],
              behind->inside ? "inside" : "outside", behind->begin, behind->end);
+    ASSERT(whole.length <= CONSTRAINT_MAX_LINE_BYTES);
     str_append(&whole, text->data, text->length);
-    whole.truncated |= text->truncated;
     str_deinit(text);
     *text = whole;
     *kind = CONSTRAINT_BEHIND_REASONING;
@@ -139,12 +139,12 @@ static enum reason read_text(struct constraint_checks *checks, const Baton__V1__
     enum constraint_kind kind;
     if (!read_kind(message, &kind, text, err))
         return refuse(err, "constraint");
-    if (message->behind && !add_reasoning(message->behind, &kind, text, err))
-        return refuse(err, "constraint");
     if (text->truncated) {
         error_set(err, STATUS_LIMIT, "it has more than %u bytes", CONSTRAINT_MAX_TEXT_BYTES);
         return refuse(err, constraint_kind_names[kind]);
     }
+    if (message->behind && !add_reasoning(message->behind, &kind, text, err))
+        return refuse(err, "constraint");
     struct constraint_source *made = constraint_source_create(kind, text->data, text->length);
     ASSERT(made);
     if (checks && constraint_checks_find(checks, made, err) == CONSTRAINT_REFUSED) {

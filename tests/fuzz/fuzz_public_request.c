@@ -63,7 +63,8 @@ void dispatch_submit(struct dispatch *dispatch, struct call *const *calls, size_
     FUZZ_CHECK(call->prompt_count + call->sampling.max_tokens <= CONTEXT);
     for (uint32_t i = 0; i < call->sampling.stop_id_count; i++)
         FUZZ_CHECK(call->sampling.stop_ids[i] < VOCAB);
-    FUZZ_CHECK(!call->constraint || call->constraint->length <= CONSTRAINT_MAX_TEXT_BYTES);
+    FUZZ_CHECK(!call->constraint ||
+               call->constraint->length <= CONSTRAINT_MAX_TEXT_BYTES + CONSTRAINT_MAX_LINE_BYTES);
     FUZZ_CHECK(*call->name && request_id_valid(call->name));
     submitted++;
 }

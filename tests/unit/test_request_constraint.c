@@ -130,24 +130,38 @@ static void test_what_is_refused_is_named(void **state)
                      REASON_NO_TOKENIZER);
 }
 
+/* The limit is the client's text's, whether the answer may reason before or not. */
 static void test_the_longest_text(void **state)
 {
     (void)state;
     char *text = calloc(1, CONSTRAINT_MAX_TEXT_BYTES + 2);
-    struct constraint_source *source;
-    struct error err = {""};
-    Baton__V1__Constraint message = BATON__V1__CONSTRAINT__INIT;
+    Baton__V1__Reasoning behind = BATON__V1__REASONING__INIT;
+    behind.begin = "<aaaaaaaaaaaaaaaaaaaaaaaaaaaaa>"; /* as long as a tag may be */
+    behind.end = "</aaaaaaaaaaaaaaaaaaaaaaaaaaaa>";
     assert_non_null(text);
-    memset(text, ' ', CONSTRAINT_MAX_TEXT_BYTES);
-    memcpy(text, "{}", 2);
-    message.kind_case = BATON__V1__CONSTRAINT__KIND_JSON_SCHEMA;
-    message.json_schema = text;
-    assert_int_equal(request_constraint_read(NULL, &message, &MODEL, &source, &err), REASON_NONE);
-    free(source);
-    text[CONSTRAINT_MAX_TEXT_BYTES] = ' ';
-    assert_int_equal(request_constraint_read(NULL, &message, &MODEL, &source, &err),
-                     REASON_INVALID_CONSTRAINT);
-    assert_string_equal(err.text, "json_schema: it has more than 131072 bytes");
+    for (int reasons = 0; reasons < 2; reasons++) {
+        struct constraint_source *source;
+        struct constraint *constraint;
+        struct error err = {""};
+        Baton__V1__Constraint message = BATON__V1__CONSTRAINT__INIT;
+        memset(text, ' ', CONSTRAINT_MAX_TEXT_BYTES);
+        memcpy(text, "{}", 2);
+        text[CONSTRAINT_MAX_TEXT_BYTES] = 0;
+        message.kind_case = BATON__V1__CONSTRAINT__KIND_JSON_SCHEMA;
+        message.json_schema = text;
+        message.behind = reasons ? &behind : NULL;
+        if (request_constraint_read(NULL, &message, &MODEL, &source, &err))
+            fail_msg("%s", err.text);
+        assert_int_equal(source->length > CONSTRAINT_MAX_TEXT_BYTES, reasons);
+        if (constraint_compile(source->kind, source->text, source->length, &constraint, &err))
+            fail_msg("%s", err.text);
+        constraint_destroy(constraint);
+        free(source);
+        text[CONSTRAINT_MAX_TEXT_BYTES] = ' ';
+        assert_int_equal(request_constraint_read(NULL, &message, &MODEL, &source, &err),
+                         REASON_INVALID_CONSTRAINT);
+        assert_string_equal(err.text, "json_schema: it has more than 131072 bytes");
+    }
     free(text);
 }
 

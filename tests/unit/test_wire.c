@@ -186,13 +186,20 @@ static void test_a_constraint_is_taken_over(void **state)
     assert_string_equal(spec.constraint_source->text, "a+");
     assert_int_equal(spec.constraint_source->length, 2);
     sequence_spec_free(&spec);
-    char *text = calloc(1, CONSTRAINT_MAX_TEXT_BYTES + 2);
+    char *text = calloc(1, CONSTRAINT_MAX_TEXT_BYTES + CONSTRAINT_MAX_LINE_BYTES + 2);
     assert_non_null(text);
     memset(text, 'a', CONSTRAINT_MAX_TEXT_BYTES);
     constraint.text = text;
     assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, &err), STATUS_OK);
     sequence_spec_free(&spec);
     text[CONSTRAINT_MAX_TEXT_BYTES] = 'a';
+    assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, &err), STATUS_INVALID);
+    /* Behind reasoning a line comes before as long a text. */
+    constraint.kind = BATON__WORKER__V1__CONSTRAINT_KIND__BEHIND_REASONING;
+    memset(text, 'a', CONSTRAINT_MAX_TEXT_BYTES + CONSTRAINT_MAX_LINE_BYTES);
+    assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, &err), STATUS_OK);
+    sequence_spec_free(&spec);
+    text[CONSTRAINT_MAX_TEXT_BYTES + CONSTRAINT_MAX_LINE_BYTES] = 'a';
     assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, &err), STATUS_INVALID);
     constraint.text = "";
     constraint.kind = CONSTRAINT_KINDS;

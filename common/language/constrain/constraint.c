@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define REASONING_LINE 128 /* bytes of the line about it */
-
 _Static_assert(CONSTRAINT_MAX_FRAMES >= AUTOMATON_MAX_DEPTH, "a state holds a whole stack");
 
 struct constraint {
@@ -323,7 +321,7 @@ struct reasoning {
 static enum status read_reasoning(const char *text, size_t length, struct reasoning *r,
                                   struct error *err)
 {
-    char line[REASONING_LINE], name[16], where[16];
+    char line[CONSTRAINT_MAX_LINE_BYTES + 1], name[16], where[16];
     int taken = 0;
     _Static_assert(CONSTRAINT_TAG_BYTES == 31, "the width of a tag below");
     const char *end = memchr(text, '\n', length < sizeof line ? length : sizeof line - 1);

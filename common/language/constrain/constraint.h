@@ -43,6 +43,7 @@
 #include <stdint.h>
 
 #define CONSTRAINT_MAX_TEXT_BYTES  (128u << 10)
+#define CONSTRAINT_MAX_LINE_BYTES  127 /* the line about reasoning, besides, with its end */
 #define CONSTRAINT_MAX_CHOICES     1024
 #define CONSTRAINT_MAX_DEPTH       64 /* nested arrays and objects in an answer, about */
 #define CONSTRAINT_TAG_BYTES       31 /* a tag around reasoning, without white space */

@@ -137,6 +137,11 @@ def test_answers_of_each_form(served, model):
     # vLLM's and SGLang's members: without the reasoning, and all of it in the content.
     choice, usage = answered(client, **asked("parts", extra_body={"include_reasoning": False}))
     assert choice.message.content == "\U0001F642!" and not hasattr(choice.message, "reasoning_content") and usage.completion_tokens_details.reasoning_tokens
+    unshown = asked("endless", extra_body={"include_reasoning": False})
+    choice, usage = answered(client, **unshown)
+    assert choice.message.content is None and choice.finish_reason == "stop"
+    chunks = [chunk.choices[0] for chunk in client.chat.completions.create(stream=True, **unshown)]
+    assert all(chunk.delta.content is None for chunk in chunks) and chunks[-1].finish_reason == "stop"
     choice, usage = answered(client, **asked("parts", extra_body={"separate_reasoning": False}))
     assert choice.message.content == model.texts["parts"].decode() and usage.completion_tokens_details.reasoning_tokens == 0
 

@@ -100,6 +100,13 @@ static void test_an_answer_without_text_still_has_its_role(void **state)
     openai_chunk_end(&out, &answer, &choice, FINISH_EOS,
                      &(struct openai_usage){.prompt_tokens = 1, .completion_tokens = 1});
     assert_non_null(strstr(out.data, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}"));
+    /* The same as in a whole object: an answer that ends in reasoning that isn't shown has none. */
+    str_clear(&out);
+    choice = (struct openai_choice){.index = 0, .reasoned = true};
+    openai_chunk_end(&out, &answer, &choice, FINISH_MAX_TOKENS,
+                     &(struct openai_usage){.prompt_tokens = 1, .completion_tokens = 1});
+    assert_non_null(strstr(out.data, "\"delta\":{\"role\":\"assistant\",\"content\":null},"
+                                     "\"logprobs\":null,\"finish_reason\":\"length\"}"));
 }
 
 static void test_tool_calls_stream(void **state)
@@ -202,7 +209,7 @@ static void test_reasoning(void **state)
         openai_whole_init(&whole, 0, 4096);
         str_add(&whole.reasoning, rows[i].reasoning);
         str_add(&whole.text, rows[i].text);
-        whole.reasoned = *rows[i].reasoning;
+        whole.choice.reasoned = *rows[i].reasoning;
         whole.finish = FINISH_EOS;
         str_clear(&out);
         openai_object(&out, &answer, wholes, 1,
@@ -212,7 +219,7 @@ static void test_reasoning(void **state)
     }
     answer.reasoning = false; /* left out: the content is still null */
     openai_whole_init(&whole, 0, 4096);
-    whole.reasoned = true;
+    whole.choice.reasoned = true;
     str_clear(&out);
     openai_object(&out, &answer, wholes, 1, &(struct openai_usage){.completion_tokens = 2});
     assert_non_null(strstr(out.data, "\"content\":null,\"refusal\""));

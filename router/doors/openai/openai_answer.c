@@ -340,9 +340,11 @@ void openai_chunk_end(struct str *out, const struct openai_answer *answer,
     str_addf(out, "[{\"index\":%u,", choice->index);
     if (answer->kind == OPENAI_COMPLETION)
         str_add(out, "\"text\":\"\"");
-    else
-        str_add(out, choice->begun ? "\"delta\":{}"
-                                   : "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
+    else if (choice->begun)
+        str_add(out, "\"delta\":{}");
+    else /* as add_message writes an answer without text */
+        str_addf(out, "\"delta\":{\"role\":\"assistant\",\"content\":%s}",
+                 choice->reasoned ? "null" : "\"\"");
     choice->begun = true;
     str_addf(out, ",\"logprobs\":null,\"finish_reason\":\"%s\"}]",
              finish_name(answer, choice, finish));
@@ -457,7 +459,7 @@ static void add_message(struct str *out, const struct openai_answer *answer,
 {
     const struct str *reasoning = &whole->reasoning;
     str_add(out, "\"message\":{\"role\":\"assistant\",\"content\":");
-    if ((whole->choice.calls || whole->reasoned) && !whole->text.length)
+    if ((whole->choice.calls || whole->choice.reasoned) && !whole->text.length)
         str_add(out, "null");
     else
         json_quote(out, whole->text.data, whole->text.length);

@@ -62,6 +62,7 @@ struct openai_token {
 struct openai_choice {
     uint32_t index;
     bool begun;            /* its role was sent */
+    bool reasoned;         /* the model has, whether it is shown or not */
     uint32_t calls;        /* tool calls so far */
     uint32_t tokens_shown; /* in logprobs */
     size_t characters;     /* text so far, for text_offset */
@@ -96,7 +97,6 @@ void openai_chunk_error(struct str *out, enum reason reason, const char *sentenc
 struct openai_whole {
     struct openai_choice choice;
     struct str text, reasoning;
-    bool reasoned;              /* the model has, whether it is told or not */
     struct str calls;           /* their JSON, by openai_whole_event */
     struct str logprobs;        /* JSON, by openai_whole_tokens; empty: none */
     struct str ids, prompt_ids; /* JSON, by openai_whole_ids; empty: none */

@@ -190,7 +190,6 @@ static enum status end_whole(struct openai_call_choice *choice, const struct req
         give_text(choice, (struct text){echo->text.data, echo->text.length});
     if (choice->call->answer.reasoning)
         str_append(&choice->whole.reasoning, taken->reasoning.bytes, taken->reasoning.length);
-    choice->whole.reasoned = request->out.reasoning_tokens > 0;
     give_text(choice, taken->text);
     if (choice->call->has_parser)
         tool_parser_end(&choice->parser, openai_finish_cut(request->finish));
@@ -208,6 +207,7 @@ enum status openai_call_choice_end(struct openai_call_choice *choice, const stru
 {
     struct openai_call *call = choice->call;
     note_usage(choice, request);
+    choice->whole.choice.reasoned = request->out.reasoning_tokens > 0;
     if (!call->stream)
         return end_whole(choice, request, taken);
     give_taken(choice, request, taken, request->finish);

@@ -4,8 +4,12 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/peer_places.h"
+#include "common/net/rpc/grpc/gate_loop.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -45,9 +49,12 @@ static int set_up_world(void **state)
     return 0;
 }
 
+static void hold_calls(bool held);
+
 static int tear_down_world(void **state)
 {
     struct world *w = *state;
+    hold_calls(false);
     if (w->server)
         rpc_server_stop(w->server, 0);
     assert_int_equal(server_probe.opened, server_probe.closed);
@@ -125,6 +132,38 @@ int epoll_wait(int epoll_fd, struct epoll_event *events, int room, int wait_ms)
     for (; more && count >= 0 && count < room; count++)
         events[count] = (struct epoll_event){.events = EPOLLIN}; /* the gate is woken */
     return count;
+}
+
+/* Holds calls up on their way to the server, between core and the question for their peer. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool held;
+    int waiting;
+} held_up = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+char *grpc_call_get_peer(void *call);
+char *grpc_call_get_peer(void *call)
+{
+    char *(*core)(void *);
+    *(void **)&core = dlsym(RTLD_NEXT, "grpc_call_get_peer");
+    char *peer = core(call);
+    pthread_mutex_lock(&held_up.lock);
+    held_up.waiting++;
+    pthread_cond_broadcast(&held_up.changed);
+    while (held_up.held)
+        pthread_cond_wait(&held_up.changed, &held_up.lock);
+    held_up.waiting--;
+    pthread_mutex_unlock(&held_up.lock);
+    return peer;
+}
+
+static void hold_calls(bool held)
+{
+    pthread_mutex_lock(&held_up.lock);
+    held_up.held = held;
+    pthread_cond_broadcast(&held_up.changed);
+    pthread_mutex_unlock(&held_up.lock);
 }
 
 /* --- HTTP/2 by hand --- */
@@ -443,6 +482,58 @@ static void test_a_flood_costs_places(void **state)
     close(first);
 }
 
+/* The address holds all its places, and its flood's own is the one that it misses. */
+static void test_a_flood_costs_the_last_place(void **state)
+{
+    struct world *w = *state;
+    serve(w, (struct rpc_gate){.address_connections = 2, .penalty_us = UINT64_MAX / 2});
+    int first, flood;
+    assert_true(is_let_in(w, &first) && is_let_in(w, &flood));
+    while (say_frame(flood, SETTINGS, ACK, 0, NULL, 0))
+        ;
+    close(flood);
+    wait_ends(w, FRAME_GATE_SETTINGS, 1);
+    assert_int_equal(read_to_end(connect_raw(w)), -1);
+    wait_ends(w, FRAME_GATE_ADDRESS_SHARE, 1);
+    close(first);
+}
+
+/* A penalty that costs no place isn't kept: of an address that isn't counted, or has no place. */
+static void test_no_empty_penalty_is_kept(void **state)
+{
+    (void)state;
+    struct peer_ranges uncounted;
+    struct error err;
+    assert_int_equal(peer_ranges_parse("127.0.0.0/8", &uncounted, &err), STATUS_OK);
+    struct gate_config config = {.threads = 1, .penalty_places = 2, .penalty_us = UINT64_MAX / 2};
+    assert_int_equal(peer_places_create(10, 3, 0, &uncounted, &config.places), STATUS_OK);
+    struct gate *gate;
+    assert_int_equal(gate_open(&config, &gate, &err), STATUS_OK);
+    static const struct {
+        const char *address;
+        bool placed;
+        size_t kept, held; /* penalties of all, places of this address */
+    } rows[] = {
+        {"127.0.0.1", true, 0, 0},
+        {"192.0.2.1", false, 1, 2},
+        {"192.0.2.1", false, 2, 3},
+        {"192.0.2.1", false, 2, 3},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct gate_connection flood = {.placed = rows[i].placed};
+        struct sockaddr_in *from = (struct sockaddr_in *)&flood.address;
+        size_t kept = 0;
+        *from = (struct sockaddr_in){.sin_family = AF_INET};
+        assert_int_equal(inet_pton(AF_INET, rows[i].address, &from->sin_addr), 1);
+        gate_report(gate, &flood, FRAME_GATE_SETTINGS);
+        const struct gate_penalty *one;
+        STAILQ_FOREACH(one, &gate->penalties, link) kept++;
+        assert_int_equal(kept, rows[i].kept);
+        assert_int_equal(peer_places_held(config.places, (struct sockaddr *)from), rows[i].held);
+    }
+    gate_close(gate, 0);
+}
+
 static void test_a_penalty_ends(void **state)
 {
     struct world *w = *state;
@@ -594,6 +685,72 @@ static void test_uploads_of_an_address(void **state)
     close(third);
 }
 
+static void test_memory_goes_back_seldom(void **state)
+{
+    (void)state;
+    enum { EVERY = GATE_TRIM_EVERY_US };
+    static const uint64_t rows[][4] = {
+        {UINT64_MAX, 0, 0, UINT64_MAX},
+        {UINT64_MAX, 7, 7, UINT64_MAX},
+        {9, 9, 0, 9},
+        {9, 9, 9, UINT64_MAX},
+        {9, 9, 10, UINT64_MAX},
+        {9, 9, 8, 8 + EVERY},
+        {9, 11, 0, 9},          /* a later crowd doesn't put it off, */
+        {11, 11, 9, 9 + EVERY}, /* and its memory goes back behind that */
+        {8 + EVERY, 8 + EVERY, 8, 8 + EVERY},
+        {9 + EVERY, 9 + EVERY, 8, 9 + EVERY},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(gate_trim_at(rows[i][0], rows[i][1], rows[i][2]), rows[i][3]);
+}
+
+static size_t open_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    size_t count = 0;
+    assert_non_null(folder);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+/* A call is taken when its connection is over, and the next connection has come. Core keeps the
+ * number by which it names a connection until then. */
+static void test_a_late_call_has_its_own_peer(void **state)
+{
+    struct world *w = *state;
+    serve(w, (struct rpc_gate){0});
+    size_t before = open_descriptors();
+    hold_calls(true);
+    int first = greet(w), other;
+    struct sockaddr_in own;
+    socklen_t size = sizeof own;
+    assert_int_equal(getsockname(first, (struct sockaddr *)&own, &size), 0);
+    open_call(first, 1);
+    pthread_mutex_lock(&held_up.lock);
+    while (!held_up.waiting)
+        pthread_cond_wait(&held_up.changed, &held_up.lock);
+    pthread_mutex_unlock(&held_up.lock);
+    close(first);
+    uint64_t limit_us = clock_now_us() + LIMIT_MS * 1000u;
+    while (open_descriptors() > before + 1) { /* all are closed, or all but core's */
+        assert_true(clock_now_us() < limit_us);
+        poll(NULL, 0, 1);
+    }
+    assert_true(is_let_in(w, &other));
+    hold_calls(false);
+    probe_wait(&server_probe, &server_probe.opened, 1);
+    char peer[80];
+    snprintf(peer, sizeof peer, "127.0.0.1:%u", ntohs(own.sin_port));
+    pthread_mutex_lock(&server_probe.lock);
+    assert_string_equal(rpc_call_peer(server_probe.call), peer);
+    pthread_mutex_unlock(&server_probe.lock);
+    probe_wait(&server_probe, &server_probe.closed, 1);
+    close(other);
+}
+
 /* Answers wait for a client that reads none of them: its connection ends. */
 static void test_a_client_that_never_reads_ends(void **state)
 {
@@ -672,11 +829,15 @@ int main(void)
         CASE(test_a_silent_idle_connection_ends),
         CASE(test_one_connection_more_than_the_share),
         CASE(test_a_flood_costs_places),
+        CASE(test_a_flood_costs_the_last_place),
+        CASE(test_no_empty_penalty_is_kept),
         CASE(test_a_penalty_ends),
         CASE(test_a_kernel_without_room),
         CASE(test_addresses_without_a_share),
         CASE(test_calls_of_an_address),
         CASE(test_uploads_of_an_address),
+        CASE(test_a_late_call_has_its_own_peer),
+        CASE(test_memory_goes_back_seldom),
         CASE(test_a_client_that_never_reads_ends),
         CASE(test_a_stop_sends_what_is_left),
     };

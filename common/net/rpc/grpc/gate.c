@@ -24,8 +24,13 @@
 #define CROWD_UPLOADS 64
 #define TRIM_AFTER_US 2000000 /* core has freed it by then */
 
+/* Freed memory of the whole process went back to the system then; 0: never. */
+static atomic_uint_fast64_t trimmed_us;
+
 /* --- names and places --- */
 
+/* Core names a connection by this number, and closes the descriptor behind the connection's last
+ * call: no call that is taken late finds another connection's name. */
 static void note_peer(struct gate *gate, int core_fd, const struct gate_connection *connection)
 {
     pthread_mutex_lock(&gate->lock);
@@ -87,22 +92,32 @@ static void end_penalties(struct gate *gate, uint64_t until_us)
     }
 }
 
-/* Costs the address of a flood some of its places for a while. */
-static void punish(struct gate *gate, const struct sockaddr_storage *address)
+/* Costs the address of a flood some of its places for a while. If it has none left, the
+ * connection's own is one of them. An address that isn't counted has none. */
+static void punish(struct gate *gate, struct gate_connection *connection)
 {
-    if (!gate->config.places || !gate->config.penalty_us)
+    const struct sockaddr *address = (const struct sockaddr *)&connection->address;
+    struct peer_places *places = gate->config.places;
+    if (!places || !gate->config.penalty_us)
         return;
     struct gate_penalty *penalty = calloc(1, sizeof *penalty);
     ASSERT(penalty);
-    penalty->address = *address;
+    penalty->address = connection->address;
     penalty->until_us = clock_now_us() + gate->config.penalty_us;
     pthread_mutex_lock(&gate->lock);
     while (penalty->places < gate->config.penalty_places &&
-           peer_places_take(gate->config.places, (const struct sockaddr *)address) !=
-               PEER_PLACE_NONE)
+           peer_places_take(places, address) != PEER_PLACE_NONE)
         penalty->places++;
-    STAILQ_INSERT_TAIL(&gate->penalties, penalty, link);
+    if (penalty->places < gate->config.penalty_places && connection->placed) {
+        connection->placed = false;
+        penalty->places++;
+    }
+    bool kept = penalty->places && peer_places_held(places, address);
+    if (kept)
+        STAILQ_INSERT_TAIL(&gate->penalties, penalty, link);
     pthread_mutex_unlock(&gate->lock);
+    if (!kept)
+        free(penalty);
 }
 
 static bool take_place(struct gate *gate, struct gate_connection *connection)
@@ -163,9 +178,12 @@ bool gate_count_uploads(struct gate *gate, struct gate_connection *connection)
 void gate_give_places_back(struct gate *gate, struct gate_connection *connection)
 {
     const struct sockaddr *address = (const struct sockaddr *)&connection->address;
+    struct gate_loop *loop = connection->loop;
     if (connection->calls >= CROWD_CALLS || connection->uploads >= CROWD_UPLOADS) {
-        connection->loop->trim_us = connection->loop->now_us + TRIM_AFTER_US;
-        gate_loop_due(connection->loop, connection->loop->trim_us);
+        loop->trim_last_us = loop->now_us + TRIM_AFTER_US;
+        if (loop->trim_us == UINT64_MAX)
+            loop->trim_us = loop->trim_last_us;
+        gate_loop_due(loop, loop->trim_us);
     }
     pthread_mutex_lock(&gate->lock);
     if (connection->placed)
@@ -176,13 +194,12 @@ void gate_give_places_back(struct gate *gate, struct gate_connection *connection
     pthread_mutex_unlock(&gate->lock);
 }
 
-void gate_report(struct gate *gate, const struct gate_connection *connection,
-                 enum frame_gate_end end)
+void gate_report(struct gate *gate, struct gate_connection *connection, enum frame_gate_end end)
 {
     if (gate->config.ended)
         gate->config.ended(gate->config.context, end);
     if (frame_gate_end_is_flood(end))
-        punish(gate, &connection->address);
+        punish(gate, connection);
     if (frame_gate_end_is_flood(end) || end == FRAME_GATE_ADDRESS_SHARE ||
         end == FRAME_GATE_NO_DESCRIPTOR || end == FRAME_GATE_UPLOADS)
         log_warn_limited("gate", "peer=%s reason=%s msg=\"connection ended: %s\"", connection->peer,
@@ -235,6 +252,27 @@ static void handle(struct gate_loop *loop, const struct epoll_event *event)
     take_arrivals(loop);
 }
 
+uint64_t gate_trim_at(uint64_t first_us, uint64_t last_us, uint64_t trimmed)
+{
+    if (first_us == UINT64_MAX || trimmed >= last_us)
+        return UINT64_MAX;
+    uint64_t next_us = trimmed ? trimmed + GATE_TRIM_EVERY_US : 0;
+    return first_us > next_us ? first_us : next_us;
+}
+
+/* Gives freed memory back to the system, which the C library would keep. It locks each of the
+ * library's arenas for a while, and other threads wait for these: so it is rare. */
+static void trim(struct gate_loop *loop)
+{
+    uint_fast64_t before_us = atomic_load(&trimmed_us);
+    loop->trim_us = gate_trim_at(loop->trim_us, loop->trim_last_us, before_us);
+    if (loop->now_us < loop->trim_us ||
+        !atomic_compare_exchange_strong(&trimmed_us, &before_us, loop->now_us))
+        return;
+    loop->trim_us = loop->trim_last_us > loop->now_us ? loop->trim_last_us : UINT64_MAX;
+    malloc_trim(0);
+}
+
 /* Ends the connections with a limit of time that is over. */
 static void look_through(struct gate_loop *loop)
 {
@@ -244,10 +282,7 @@ static void look_through(struct gate_loop *loop)
         uint64_t one_us = gate_connection_look(one);
         due_us = one_us < due_us ? one_us : due_us;
     }
-    if (loop->now_us >= loop->trim_us) {
-        malloc_trim(0); /* the C library would keep it */
-        loop->trim_us = UINT64_MAX;
-    }
+    trim(loop);
     due_us = loop->trim_us < due_us ? loop->trim_us : due_us;
     uint64_t soonest_us = loop->now_us + GATE_LOOK_EVERY_US;
     loop->due_us = due_us > soonest_us ? due_us : soonest_us;

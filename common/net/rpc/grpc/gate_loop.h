@@ -11,8 +11,9 @@
 #include <sys/queue.h>
 #include <sys/socket.h>
 
-#define GATE_PEER_BYTES    64    /* "[address]:port" */
-#define GATE_LOOK_EVERY_US 20000 /* all connections are looked through no more often */
+#define GATE_PEER_BYTES    64      /* "[address]:port" */
+#define GATE_LOOK_EVERY_US 20000   /* all connections are looked through no more often */
+#define GATE_TRIM_EVERY_US 5000000 /* freed memory goes back to the system no more often */
 
 enum gate_phase {
     PHASE_GREETING,  /* -> PASSING when the client's preface has come */
@@ -71,7 +72,8 @@ struct gate_loop {
     uint64_t now_us;              /* as the events came */
     uint64_t due_us;              /* connections are looked through then */
     uint64_t put_off_us;          /* since then that waits for further events; 0: it doesn't */
-    uint64_t trim_us;             /* freed memory goes back to the system then; UINT64_MAX: never */
+    uint64_t trim_us;             /* freed memory goes back then; UINT64_MAX: none shall */
+    uint64_t trim_last_us;        /* by then all has been freed that shall go back */
     uint8_t scratch[GATE_PIPE_BYTES];
     atomic_uint_fast64_t stop_us; /* UINT64_MAX: goes on */
 
@@ -110,8 +112,7 @@ struct gate {
 /* Gives core its end of a pair, under the name of the connection's client. */
 void gate_enter(struct gate *gate, int core_fd, const struct gate_connection *connection);
 /* Counts an end, and logs it. A flood costs its address places. */
-void gate_report(struct gate *gate, const struct gate_connection *connection,
-                 enum frame_gate_end end);
+void gate_report(struct gate *gate, struct gate_connection *connection, enum frame_gate_end end);
 /* Counts the connection's open streams for its address. */
 void gate_count_calls(struct gate *gate, struct gate_connection *connection);
 /* Counts the connection's messages that aren't whole. False: its address has too much of them. */
@@ -122,6 +123,11 @@ bool gate_holds(struct gate *gate, const struct gate_connection *connection);
 void gate_give_places_back(struct gate *gate, struct gate_connection *connection);
 /* The loop looks through its connections at `due_us`, or before. */
 void gate_loop_due(struct gate_loop *loop, uint64_t due_us);
+
+/* Returns when freed memory goes back to the system: some shall from first_us on, and all has been
+ * freed by last_us. first_us UINT64_MAX: none shall. `trimmed`: the last time that some went back;
+ * 0: never. UINT64_MAX: all has gone. PURE. */
+uint64_t gate_trim_at(uint64_t first_us, uint64_t last_us, uint64_t trimmed);
 
 /* --- gate_connection.c --- */
 

@@ -10,7 +10,7 @@
 
 #define MAX_REGISTRATIONS       1024 /* connections at registry-listen */
 #define SESSION_DESCRIPTORS     2    /* a session, and one that ends meanwhile */
-#define DESCRIPTORS_OF_A_THREAD 3    /* its events, and what wakes it */
+#define DESCRIPTORS_OF_A_THREAD 3    /* its events, and what wakes it; gates have their own */
 
 _Static_assert(ROUTER_MAX_WORKERS == 4096, "max-workers follows");
 
@@ -226,16 +226,19 @@ struct router_room router_room_divide(const struct router_config *config, uint64
 {
     enum { HTTP, GRPC, REGISTRY, FIGURES, WORKERS, KINDS };
     bool apart = *config->registry_listen, http = *config->http_listen;
+    bool guarded = apart && !*config->internal_tls.cert; /* registrations pass a gate, too */
     uint64_t threads = config->rpc_threads + (uint64_t)(http ? config->http_threads : 0);
-    uint64_t own = ROUTER_OWN_DESCRIPTORS + DESCRIPTORS_OF_A_THREAD * threads;
+    uint64_t gates = (1 + (uint64_t)guarded) * config->rpc_threads;
+    uint64_t own =
+        ROUTER_OWN_DESCRIPTORS + DESCRIPTORS_OF_A_THREAD * threads + RPC_GATE_DESCRIPTORS * gates;
     struct descriptor_use uses[KINDS] = {
         [HTTP] = {.wanted = http ? config->max_connections + HTTP_MAX_SURPLUS : 0, .each = 1},
         [GRPC] = {.wanted = config->max_connections, .each = RPC_CONNECTION_DESCRIPTORS},
         [REGISTRY] = {.wanted = apart ? MAX_REGISTRATIONS : 0,
-                      .each = *config->internal_tls.cert ? 1 : RPC_CONNECTION_DESCRIPTORS},
+                      .each = guarded ? RPC_CONNECTION_DESCRIPTORS : 1},
         [FIGURES] = {.wanted = HTTP_MAX_CONNECTIONS, .each = 1},
         [WORKERS] = {.wanted = config->max_workers, .each = SESSION_DESCRIPTORS}};
-    struct router_room room = {.open_files = open_files};
+    struct router_room room = {.open_files = open_files, .own = own};
     room.needed = descriptors_divide(open_files, own, uses, KINDS);
     size_t asked = uses[HTTP].places;
     size_t surplus = asked / 5 < HTTP_MAX_SURPLUS ? asked / 5 : HTTP_MAX_SURPLUS;

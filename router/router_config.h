@@ -59,14 +59,15 @@ extern const struct config_program router_program;
  * door take none from the other door, nor from workers. */
 struct router_room {
     uint64_t open_files, needed; /* the limit; the limit at which each kind has all that it wants */
+    uint64_t own;                /* the router's own, for which no connection is needed */
     size_t http_connections, http_surplus; /* let in; let in for a refusal */
     size_t grpc_connections; /* without registry-listen also those of workers that register */
     size_t registrations;    /* connections at registry-listen */
     size_t figures_connections, workers;
     uint64_t fitting; /* the max-connections that all of `open_files` are enough for; 0: none */
 };
-/* Descriptors that a router needs besides: files, threads' wake-ups, listening sockets,
- * look-ups. */
+/* Descriptors that a router needs besides, without those of rpc and HTTP threads: files, other
+ * threads' wake-ups, listening sockets, look-ups. */
 #define ROUTER_OWN_DESCRIPTORS 48
 /* PURE. */
 struct router_room router_room_divide(const struct router_config *config, uint64_t open_files);

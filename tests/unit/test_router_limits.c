@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/language/text/tokenizer.h"
 
+#include <dirent.h>
 #include <poll.h>
 
 static void test_deadlines(void **state)
@@ -558,8 +559,7 @@ static void test_open_files_are_shared(void **state)
         snprintf(config.registry_listen, sizeof config.registry_listen, apart ? "127.0.0.1:0" : "");
         for (uint64_t limit = 128; limit <= 65536; limit *= 2) {
             struct router_room room = router_room_divide(&config, limit);
-            uint64_t own = ROUTER_OWN_DESCRIPTORS;
-            uint64_t taken = own + room.http_connections + room.http_surplus +
+            uint64_t taken = room.own + room.http_connections + room.http_surplus +
                              room.grpc_connections * RPC_CONNECTION_DESCRIPTORS +
                              room.figures_connections + room.workers;
             taken += apart ? room.registrations : 0;
@@ -587,6 +587,41 @@ static void test_open_files_are_shared(void **state)
     assert_int_equal(router_room_divide(&config, 65536).http_connections, 0);
 }
 
+static size_t open_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    size_t count = 0;
+    assert_non_null(folder);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+/* A router that has just started has no more descriptors open than are set aside for itself, with
+ * few threads and with many, with one gate and with two. */
+static void test_own_descriptors_are_set_aside(void **state)
+{
+    (void)state;
+    for (int apart = 0; apart < 2; apart++)
+        for (uint32_t threads = 1; threads <= 64; threads += 63) {
+            struct router_config config = world_config();
+            struct router *router;
+            struct error err;
+            config.rpc_threads = threads;
+            snprintf(config.http_listen, sizeof config.http_listen, "127.0.0.1:0");
+            if (apart)
+                snprintf(config.registry_listen, sizeof config.registry_listen, "127.0.0.1:0");
+            size_t before = open_descriptors();
+            if (router_start(&config, &router, &err) != STATUS_OK)
+                fail_msg("%s", err.text);
+            size_t own = open_descriptors() - before;
+            if (own > router_room_divide(&config, 65536).own)
+                fail_msg("%zu descriptors, with %u threads", own, threads);
+            router_stop(router);
+        }
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
@@ -612,6 +647,7 @@ int main(void)
         cmocka_unit_test(test_stopping_ends_what_runs),
         cmocka_unit_test(test_status_page),
         cmocka_unit_test(test_open_files_are_shared),
+        cmocka_unit_test(test_own_descriptors_are_set_aside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

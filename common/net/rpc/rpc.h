@@ -120,6 +120,8 @@ void rpc_runtime_destroy(struct rpc_runtime *runtime);
 /* File descriptors of a connection: its socket, and the pair between the frame gate and gRPC
  * core. */
 #define RPC_CONNECTION_DESCRIPTORS 3
+/* File descriptors of a frame gate for each rpc thread: its events, and what wakes it. */
+#define RPC_GATE_DESCRIPTORS 2
 
 /* A frame gate between a server's connections and gRPC core (frame_gate.h), for a port that
  * strangers can reach. It ends the TLS. It costs a copy of each byte and two descriptors. */

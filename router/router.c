@@ -25,6 +25,9 @@
 #define FLOOD_PENALTY_US 10000000u /* see rpc.h: penalty_us */
 #define MORE_CALLS       1024u     /* for other services: health, registrations */
 
+/* All workers may register at once, from one address. */
+#define REGISTRY_CALLS (ROUTER_MAX_WORKERS + MORE_CALLS)
+
 static const char *const services[] = {GRPC_API_SERVICE, REGISTRY_SERVICE};
 
 struct router {
@@ -205,8 +208,8 @@ static struct rpc_gate gate_of(struct router *router)
                              .context = &router->metrics};
 }
 
-/* The server for registrations only. An address has no share of its connections, and a worker may
- * be silent. */
+/* The server for registrations only. An address has no share of its connections and calls, and a
+ * worker may be silent. */
 static enum status start_registry(struct router *router, struct error *err)
 {
     const struct router_config *config = &router->config;
@@ -214,7 +217,7 @@ static enum status start_registry(struct router *router, struct error *err)
         .listen = config->registry_listen,
         .tls = router->internal_tls,
         .max_receive_memory_bytes = config->receive_memory_bytes,
-        .max_calls = MORE_CALLS,
+        .max_calls = REGISTRY_CALLS,
         .max_connections = router->room.registrations,
         .keepalive_us = config->worker_keepalive_us,
         .first_message_us = config->message_timeout_us,
@@ -231,6 +234,7 @@ static enum status start_registry(struct router *router, struct error *err)
     if (!server.tls.certificates) {
         server.gate = gate_of(router);
         server.gate.address_connections = 0;
+        server.gate.address_calls = REGISTRY_CALLS;
         server.gate.idle_us = 0;
     }
     return rpc_server_start(router->runtime, &server, &router->workers, err);

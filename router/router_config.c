@@ -8,9 +8,9 @@
 #include "common/net/rpc/rpc.h"
 #include "router/planner/worker_state.h"
 
-#define MAX_REGISTRATIONS       1024 /* connections at registry-listen */
-#define SESSION_DESCRIPTORS     2    /* a session, and one that ends meanwhile */
-#define DESCRIPTORS_OF_A_THREAD 3    /* its events, and what wakes it; gates have their own */
+#define MAX_REGISTRATIONS       (ROUTER_MAX_WORKERS + 768) /* connections at registry-listen */
+#define SESSION_DESCRIPTORS     2 /* a session, and one that ends meanwhile */
+#define DESCRIPTORS_OF_A_THREAD 3 /* its events, and what wakes it; gates have their own */
 
 _Static_assert(ROUTER_MAX_WORKERS == 4096, "max-workers follows");
 

@@ -221,6 +221,23 @@ static void test_what_runs_is_bounded(void **state)
     }
 }
 
+/* Integers as jinja2 reads them: 4294967312 is 2^32 + 16. */
+static void test_integers_in_a_base(void **state)
+{
+    (void)state;
+    static const char source[] =
+        "{{ 'ff'|int(7, 16) }} {{ 'ff'|int(7, 4294967312) }} {{ 'ff'|int(7, 37) }} "
+        "{{ '12'|int(7, 1) }} {{ '11'|int(7, none) }} {{ '11'|int(7, '2') }} "
+        "{{ '11'|int(base=2) }} {{ '3.9'|int(base=-1) }} {{ 12|int(base=99) }} "
+        "{{ '0x1f'|int(base=0) }} {{ '11'|int(7, true) }} {{ '11'|int(7, 2.0) }}";
+    struct arena arena;
+    struct template_output output;
+    arena_init(&arena, MEMORY);
+    assert_int_equal(render_in(&arena, source, "", &output), STATUS_OK);
+    assert_true(value_is_text(output.text, "255 7 7 12 11 11 3 3 12 31 11 11"));
+    arena_deinit(&arena);
+}
+
 /* One step or level below the limit works: an honest template has room. */
 static void test_what_runs_has_room(void **state)
 {
@@ -377,6 +394,7 @@ int main(void)
         cmocka_unit_test(test_length_of_the_source),
         cmocka_unit_test(test_what_runs_is_bounded),
         cmocka_unit_test(test_what_runs_has_room),
+        cmocka_unit_test(test_integers_in_a_base),
         cmocka_unit_test(test_messages_are_bounded_and_have_their_line),
         cmocka_unit_test(test_input_stays_marked),
         cmocka_unit_test(test_a_loop_over_a_name_is_found),

@@ -80,7 +80,7 @@ static bool truncated(double number, int64_t *out)
 }
 
 /* Returns false when Python's int() fails with an error that the filter catches. */
-static bool as_integer(struct run *run, struct value input, int base, int64_t *out)
+static bool as_integer(struct run *run, struct value input, int64_t base, int64_t *out)
 {
     char digits[MAX_DIGITS];
     double number;
@@ -92,7 +92,7 @@ static bool as_integer(struct run *run, struct value input, int base, int64_t *o
         return truncated(input.real, out);
     if (input.kind != VALUE_STRING || !digits_of(run, input, digits))
         return false;
-    if (read_integer(digits, base, out))
+    if ((base == 0 || (base >= 2 && base <= 36)) && read_integer(digits, (int)base, out))
         return true;
     return read_float(digits, &number) && truncated(number, out);
 }
@@ -106,9 +106,10 @@ struct value filter_int(struct run *run, struct value input, const struct macro_
         return value_none();
     if (input.kind == VALUE_UNDEFINED)
         return run_fail_undefined(run, input);
-    int base = values[1].kind == VALUE_INT ? (int)values[1].integer : 10;
-    if (base != 0 && (base < 2 || base > 36))
-        return run_fail(run, "int() base must be >= 2 and <= 36, or 0");
+    /* As in jinja2: a text is no integer in a base that Python doesn't take. */
+    int64_t base = values[1].kind == VALUE_ABSENT ? 10
+                   : values[1].kind == VALUE_INT  ? values[1].integer
+                                                  : -1;
     if (as_integer(run, input, base, &integer))
         return value_int(integer);
     return values[0].kind == VALUE_ABSENT ? value_int(0) : values[0];

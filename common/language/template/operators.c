@@ -116,11 +116,16 @@ struct value add(struct run *run, struct value left, struct value right)
 
 /* --- - * / // % ** --- */
 
+/* Spends a step for each copy. */
 static struct value repeat_string(struct run *run, struct value string, int64_t times)
 {
     struct text_builder builder;
+    size_t copies = times > 0 && string.text.length ? (size_t)times : 0;
     run_builder(run, &builder);
-    for (; times > 0 && !builder.full && string.text.length; times--)
+    if (copies && builder.limit / string.text.length < copies)
+        return run_limit(run, "the template takes too much memory");
+    run_spend(run, copies);
+    for (; copies > 0 && !builder.full && !run_failed(run); copies--)
         text_builder_string(&builder, string);
     return run_finish(run, &builder);
 }

@@ -10,8 +10,10 @@
 #include "common/net/rpc/link_tls.h"
 #include "proto/descriptors.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -322,19 +324,19 @@ static enum status worker_up(struct worker_life *life, struct error *err)
 struct close_message {
     struct transfer_message base;
     struct worker *worker;
-    int done_fd;
+    sem_t done;
 };
 
 static void close_deliver(struct transfer_message *base)
 {
     struct close_message *message = (struct close_message *)base;
     message->worker->ops->close(message->worker->role);
-    eventfd_write(message->done_fd, 1);
+    sem_post(&message->done);
 }
 
 static void close_drop(struct transfer_message *base)
 {
-    eventfd_write(((struct close_message *)base)->done_fd, 1);
+    sem_post(&((struct close_message *)base)->done);
 }
 
 static void worker_down(struct worker_life *life)
@@ -345,12 +347,12 @@ static void worker_down(struct worker_life *life)
         rpc_server_stop(life->server, 0);
     if (life->transferring) {
         /* The role's streams are closed on the thread that owns them. */
-        struct close_message message = {
-            {close_deliver, close_drop}, worker, eventfd(0, EFD_CLOEXEC)};
+        struct close_message message = {.base = {close_deliver, close_drop}, .worker = worker};
+        sem_init(&message.done, 0, 0);
         transfer_loop_post_end(worker->loop, &message.base);
-        eventfd_t done;
-        eventfd_read(message.done_fd, &done);
-        close(message.done_fd);
+        while (sem_wait(&message.done))
+            ; /* a signal came */
+        sem_destroy(&message.done);
         transfer_loop_stop(worker->loop);
     }
     registrar_stop(life->registrar);
@@ -374,8 +376,10 @@ static void worker_down(struct worker_life *life)
         rpc_runtime_destroy(worker->runtime);
     link_tls_close(&worker->tls);
     certificates_close(worker->metrics_tls);
-    close(worker->idle_fd);
-    close(worker->broken_fd);
+    if (worker->idle_fd >= 0)
+        close(worker->idle_fd);
+    if (worker->broken_fd >= 0)
+        close(worker->broken_fd);
 }
 
 static void report_ready(const struct worker *worker)
@@ -449,11 +453,14 @@ int worker_main(const struct worker_role_ops *ops, int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* before the first log line */
     worker_config_load(ops->role, argc, argv, &worker->config);
     take_room(&life);
-    worker->idle_fd = eventfd(0, EFD_CLOEXEC);
-    worker->broken_fd = eventfd(0, EFD_CLOEXEC);
     struct stop_signals signals;
     struct error err;
     enum status status = stop_signals_open(&signals, &err);
+    worker->idle_fd = eventfd(0, EFD_CLOEXEC);
+    worker->broken_fd = eventfd(0, EFD_CLOEXEC);
+    if (status == STATUS_OK && (worker->idle_fd < 0 || worker->broken_fd < 0))
+        status = error_set(&err, STATUS_IO, "the worker's end can't be waited for: %s",
+                           strerrordesc_np(errno));
     if (status == STATUS_OK)
         status = failpoint_init(worker->config.name, &err);
     if (status == STATUS_OK)

@@ -13,7 +13,7 @@ import pytest
 from bare import Bare
 from client import Client, pb
 from front import SETTINGS, Front
-from harness import BATON, GOLDEN, LONG, SHAKESPEARE, TOP, wait_until
+from harness import BATON, BUILD, GOLDEN, LONG, SHAKESPEARE, TOP, wait_until
 from wire import DATA, END_HEADERS, HEADERS, Wire, call_headers, frame, message
 
 FEW = ("prlimit", "--nofile=128:128")
@@ -130,6 +130,13 @@ def test_a_worker_out_of_descriptors(start_cluster, connect):
         for connection in crowd:
             connection.close()
     assert client.generate([1, 2, 3, 4], max_tokens=40, **prompt).ids == wanted
+
+
+def test_a_worker_that_can_open_two_files():
+    """It says what it misses, and ends."""
+    done = subprocess.run(["prlimit", "--nofile=5:5", BUILD / "bin/baton-decode", "--name", "d", "--model", SHAKESPEARE, "--router", "127.0.0.1:1"],
+                          text=True, capture_output=True, timeout=60)
+    assert done.returncode == 1 and "msg=\"the worker's end can't be waited for: Too many open files\"" in done.stderr, done.stderr
 
 
 def test_up_out_of_descriptors(tmp_path):

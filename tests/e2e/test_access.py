@@ -13,6 +13,7 @@ from client import pb, pb_grpc, reason_of, request
 from fake_worker import wp, wp_grpc
 from harness import BUILD, SHAKESPEARE, failpoint, wait_until
 from keys import Keyed, command, new_key
+from wire import END_HEADERS, HEADERS, Wire, call_headers, frame
 
 SHORT = dict(max_tokens=4, temperature=0, ignore_eos=True)
 
@@ -57,6 +58,10 @@ def test_every_public_method_needs_a_key_but_health_and_reflection(doors):
             error = fails(lambda: call(ours.stub, metadata=metadata, timeout=20))
             assert (error.code(), reason_of(error)) == (grpc.StatusCode.UNAUTHENTICATED, "invalid_api_key"), name
         call(ours.stub, metadata=ours.metadata, timeout=60)
+        wire = Wire(cluster.grpc)  # the refusal comes at the head: its client sends no message
+        wire.send(frame(HEADERS, END_HEADERS, 1, call_headers("/baton.v1.Baton/" + name, ("authorization", "Bearer wrong"))))
+        assert wire.outcome().startswith("16 invalid_api_key "), name
+        wire.close()
     # The links between the processes are the cluster's own, too.
     assert "TLS between these processes, with certificates of this run" in (cluster.folder / "up.log").read_text()
     private = cluster.folder / "baton" / f"{cluster.up.pid}.tls"

@@ -29,6 +29,11 @@ TEMPLATES = {  # a template, and how its model writes the call
     "mistral": ("{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content or '' }}{% for c in m.tool_calls or [] %}"
                 "[TOOL_CALLS][{{ c.function | tojson }}]{% if c.id | length != 9 %}{{ raise_exception('ids have 9 characters') }}{% endif %}{% endfor %}\n{% endfor %}",
                 '[TOOL_CALLS][{"name": "get_weather", "arguments": ' + ARGUMENTS + "}]", None),
+    "deepseek": ("{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content or '' }}{% if m.tool_calls %}<｜tool▁calls▁begin｜>"
+                 "{% for c in m.tool_calls %}{{ '<｜tool▁call▁begin｜>' + c.type + '<｜tool▁sep｜>' + c.function.name + '\n```json\n' + c.function.arguments + '\n```<｜tool▁call▁end｜>' }}"
+                 "{% endfor %}<｜tool▁calls▁end｜>{% endif %}\n{% endfor %}",
+                 "Let me see.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n" + ARGUMENTS +
+                 "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>", "Let me see."),
 }
 
 

@@ -47,9 +47,8 @@ static const struct config_setting settings[] = {
              "*: all",
      .check = http_check_hosts},
     {"http-keepalive", CONFIG_DURATION, AT(http_keepalive_us), "15s", "0", "1h",
-     .help =
-         "A stream over HTTP that was silent for so long gets a comment, so that no proxy takes "
-         "it for dead; 0: never"},
+     .help = "A stream over HTTP gets a comment after so long a silence, so that no proxy takes it "
+             "for dead; 0: never"},
     {"metrics-listen", CONFIG_STRING, AT(metrics_listen), "127.0.0.1:0", .value = "HOST:PORT",
      .help = "Address of /metrics, /healthz, /status, /traces and the status page",
      .check = http_check_listen},
@@ -82,8 +81,7 @@ static const struct config_setting settings[] = {
     {"max-connections", CONFIG_U64, AT(max_connections), "4096", "1", "60000",
      .help =
          "Connections of clients and workers at once, of each door, as far as the limit of open "
-         "files reaches; one more is closed at once, over HTTP if none is idle that can make "
-         "room"},
+         "files reaches. One more is closed at once, over HTTP if no idle one can make room"},
     {"max-connections-per-address", CONFIG_U64, AT(max_per_address), "0", "0", "60000",
      .help = "Connections of one address at once, of each door (IPv6: of one /64); 0: a quarter of "
              "max-connections"},

@@ -117,7 +117,7 @@ static const struct config_setting settings_table[] = {
      .help = "Longest wait before a restart; from 100 ms it doubles from end to end, until the "
              "process has served for 10 s"},
     {"liveness-timeout", CONFIG_DURATION, AT(liveness_timeout_us), "20s", "0", "1h",
-     .help = "A process that runs but does not answer for so long is ended, and started again; 0: "
+     .help = "A process that runs but does not answer for so long is ended, and started again. 0: "
              "never, as for one in a debugger"},
     {"start-timeout", CONFIG_DURATION, AT(start_timeout_us), "120s", "1s", "1h",
      .help = "The cluster must serve by then"},

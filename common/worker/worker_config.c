@@ -63,9 +63,9 @@ static const struct config_setting settings[] = {
      AT(advertise),
      .default_text = "",
      .value = "HOST[:PORT]",
-     .help = "HOST or HOST:PORT that the router and peers dial instead; empty: the address of "
-             "--listen, or, where that is every interface, this machine's on the way to the "
-             "router"},
+     .help = "HOST or HOST:PORT that the router and peers dial instead. Empty: the address of "
+             "--listen, or this machine's on the way to the router where that is every "
+             "interface"},
     LINK_TLS_ROWS(struct worker_config, internal_tls),
     {.name = "metrics-listen",
      .type = CONFIG_STRING,
@@ -150,7 +150,7 @@ static const struct config_setting settings[] = {
      AT(spin),
      .default_text = "true",
      .help = "Idle compute threads spin between the operations of a step, where each can have a "
-             "core of its own; no: on a machine that others use too"},
+             "core of its own. No: on a machine that others use too"},
     {.name = "chunk-tokens",
      .type = CONFIG_U64,
      AT(chunk_tokens),
@@ -158,7 +158,7 @@ static const struct config_setting settings[] = {
      .min = "0",
      .max = "65536",
      .unit = "tokens",
-     .help = "Prompt rows of one step at most; 0: 512, and on a prefill worker no more than this "
+     .help = "Prompt rows of one step at most. 0: 512, and on a prefill worker no more than this "
              "machine needs to be busy, as measured at start"},
     {.name = "chunk-time",
      .type = CONFIG_DURATION,
@@ -167,7 +167,7 @@ static const struct config_setting settings[] = {
      .min = "0",
      .max = "10m",
      .help = "How long prompt rows may hold up the answers of a step, as far as 16 rows take no "
-             "longer; 0: as long as chunk-tokens takes"},
+             "longer. 0: as long as chunk-tokens takes"},
     {.name = "max-sequences",
      .type = CONFIG_U64,
      AT(max_sequences),
@@ -213,7 +213,7 @@ static const struct config_setting settings[] = {
      .min = "0",
      .max = "10m",
      .help =
-         "How long a request that waits for KV blocks may be overtaken by requests that fit; 0: "
+         "How long a request that waits for KV blocks may be overtaken by requests that fit. 0: "
          "by none of them, but srpf and mlfq still order the waiting ones, for starve-limit at "
          "most"},
     {.name = "prefix-cache",
@@ -235,8 +235,8 @@ static const struct config_setting settings[] = {
      .default_text = "0.25",
      .min = "0",
      .max = "16",
-     .help = "Host memory for KV blocks of preempted requests, as a share of the KV pool; 0: "
-             "none, what they had is computed again"},
+     .help = "Host memory for KV blocks of preempted requests, as a share of the KV pool. 0: "
+             "none, and what they had is computed again"},
     {.name = "constraint-memory",
      .type = CONFIG_BYTES,
      AT(constraint_bytes),
@@ -244,8 +244,7 @@ static const struct config_setting settings[] = {
      .min = "1MiB",
      .max = "64GiB",
      .help = "Memory for compiled schemas, expressions and choices, and the sets of tokens worked "
-             "out for "
-             "them; those of running requests are held, others are kept while there is room"},
+             "out for them. Running requests hold theirs; others are kept while there is room"},
     {.name = "block-tokens",
      .type = CONFIG_U64,
      AT(block_tokens),

@@ -18,8 +18,8 @@ struct tls_settings {
      CONFIG_AT(owner, field.cert),                                                                 \
      .default_text = "",                                                                           \
      .value = "FILE",                                                                              \
-     .help = "Certificate (PEM, leaf first) for " clients ": they are served over TLS 1.2 or 1.3 " \
-             "only; read again when it changes, as all of these files"},                           \
+     .help = "Certificate (PEM, leaf first) for " clients ", over TLS 1.2 or 1.3 only. It is "     \
+             "read again when it changes, as all of these files are"},                             \
         {.name = prefix "-key",                                                                    \
          .type = CONFIG_STRING,                                                                    \
          CONFIG_AT(owner, field.key),                                                              \

@@ -18,7 +18,7 @@ struct link_tls_settings {
      .default_text = "",                                                                           \
      .value = "FILE",                                                                              \
      .help = "Certificate (PEM, leaf first) that this process shows to the router and the "        \
-             "workers; with it all links between them are TLS with certificates on both sides"},   \
+             "workers. With it all links between them are TLS with certificates on both sides"},   \
         {.name = "internal-tls-key",                                                               \
          .type = CONFIG_STRING,                                                                    \
          CONFIG_AT(owner, field.key),                                                              \
@@ -34,7 +34,7 @@ struct link_tls_settings {
     {                                                                                              \
         .name = "internal-tls-name", .type = CONFIG_STRING, CONFIG_AT(owner, field.name),          \
         .default_text = "", .value = "NAME",                                                       \
-        .help = "DNS name that the certificates of all of the cluster's processes hold; empty: a " \
+        .help = "DNS name that the certificates of all of the cluster's processes hold. Empty: a " \
                 "server's must hold the host that is dialled, and a client's may hold any"         \
     }
 

@@ -25,9 +25,6 @@
 #define FLOOD_PENALTY_US 10000000u /* see rpc.h: penalty_us */
 #define MORE_CALLS       1024u     /* for other services: health, registrations */
 
-/* All workers may register at once, from one address. */
-#define REGISTRY_CALLS (ROUTER_MAX_WORKERS + MORE_CALLS)
-
 static const char *const services[] = {GRPC_API_SERVICE, REGISTRY_SERVICE};
 
 struct router {
@@ -213,11 +210,12 @@ static struct rpc_gate gate_of(struct router *router)
 static enum status start_registry(struct router *router, struct error *err)
 {
     const struct router_config *config = &router->config;
+    size_t calls = config->max_workers + MORE_CALLS; /* all may register at once */
     struct rpc_server_config server = {
         .listen = config->registry_listen,
         .tls = router->internal_tls,
         .max_receive_memory_bytes = config->receive_memory_bytes,
-        .max_calls = REGISTRY_CALLS,
+        .max_calls = calls,
         .max_connections = router->room.registrations,
         .keepalive_us = config->worker_keepalive_us,
         .first_message_us = config->message_timeout_us,
@@ -234,7 +232,7 @@ static enum status start_registry(struct router *router, struct error *err)
     if (!server.tls.certificates) {
         server.gate = gate_of(router);
         server.gate.address_connections = 0;
-        server.gate.address_calls = REGISTRY_CALLS;
+        server.gate.address_calls = calls;
         server.gate.idle_us = 0;
     }
     return rpc_server_start(router->runtime, &server, &router->workers, err);

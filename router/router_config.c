@@ -8,9 +8,9 @@
 #include "common/net/rpc/rpc.h"
 #include "router/planner/worker_state.h"
 
-#define MAX_REGISTRATIONS       (ROUTER_MAX_WORKERS + 768) /* connections at registry-listen */
-#define SESSION_DESCRIPTORS     2 /* a session, and one that ends meanwhile */
-#define DESCRIPTORS_OF_A_THREAD 3 /* its events, and what wakes it; gates have their own */
+#define MORE_REGISTRATIONS      768 /* connections at registry-listen beyond max-workers */
+#define SESSION_DESCRIPTORS     2   /* a session, and one that ends meanwhile */
+#define DESCRIPTORS_OF_A_THREAD 3   /* its events, and what wakes it; gates have their own */
 
 _Static_assert(ROUTER_MAX_WORKERS == 4096, "max-workers follows");
 
@@ -232,7 +232,7 @@ struct router_room router_room_divide(const struct router_config *config, uint64
     struct descriptor_use uses[KINDS] = {
         [HTTP] = {.wanted = http ? config->max_connections + HTTP_MAX_SURPLUS : 0, .each = 1},
         [GRPC] = {.wanted = config->max_connections, .each = RPC_CONNECTION_DESCRIPTORS},
-        [REGISTRY] = {.wanted = apart ? MAX_REGISTRATIONS : 0,
+        [REGISTRY] = {.wanted = apart ? config->max_workers + MORE_REGISTRATIONS : 0,
                       .each = guarded ? RPC_CONNECTION_DESCRIPTORS : 1},
         [FIGURES] = {.wanted = HTTP_MAX_CONNECTIONS, .each = 1},
         [WORKERS] = {.wanted = config->max_workers, .each = SESSION_DESCRIPTORS}};

@@ -4,6 +4,7 @@
 #define BATON_WORKER_WORKER_CONFIG_H
 
 #include "common/base/config/config.h"
+#include "common/base/domain/step_profile.h"
 #include "common/base/domain/worker_info.h"
 #include "common/engine/engine_choices.h"
 #include "common/engine/mock/mock_engine.h"

@@ -1,6 +1,6 @@
 /* mock_rows: the context is a function of the right bytes alone, of all of them, in their order; it
  * depends on no chunk and no block id. */
-#include "common/engine/mock/mock_rows.h"
+#include "common/engine/mock/mock_engine.h"
 
 #include "common/base/rng.h"
 

@@ -4,7 +4,6 @@
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/engine/engine_state.h"
-#include "common/engine/mock/mock_rows.h"
 #include "common/language/text/detokenizer.h"
 
 #include <errno.h>

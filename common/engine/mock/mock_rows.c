@@ -1,4 +1,4 @@
-#include "common/engine/mock/mock_rows.h"
+#include "common/engine/mock/mock_engine.h"
 
 #include "common/base/domain/content_hash.h"
 #include "common/base/rng.h"

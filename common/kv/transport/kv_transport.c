@@ -1,6 +1,7 @@
 #include "common/kv/transport/kv_transport.h"
 
 #include "common/base/assert.h"
+#include "common/base/domain/link_model.h"
 #include "common/kv/transport/kv_faults.h"
 #include "common/kv/transport/tcp.h"
 

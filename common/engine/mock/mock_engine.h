@@ -2,9 +2,9 @@
  * machines without accelerators. Its answers are no answers: they are plain words of the model's
  * vocabulary in a random order, and run on to max_tokens.
  *
- * Rows of KV are real bytes in the real pool (below): handoffs, caches, swaps and failures move them
- * as they move a model's, and a wrong one gives a wrong token. The same prompt, seed, choice and
- * index give the same tokens and hashes, in any company, on any worker.
+ * Rows of KV are real bytes in the real pool (below). Handoffs, caches, swaps and failures move
+ * them as they move a model's, and a wrong one gives a wrong token. The same prompt, seed, choice
+ * and index give the same tokens and hashes, in any company, on any worker.
  *
  * A step takes the time that its profile says (step_profile.h), from the call on, and sleeps for
  * what is left of it. Needs config.json of the model's folder, and takes tokens from its

@@ -210,7 +210,7 @@ static void on_status(void *context, struct http_exchange *exchange)
 {
     struct admin *admin = context;
     struct http_reply reply;
-    http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
+    http_reply_init(&reply, 2 * HTTP_MAX_REPLY_BYTES); /* some 1.1 KiB a worker */
     struct router_status *status = malloc(sizeof *status);
     reply.status = 500;
     if (status) {

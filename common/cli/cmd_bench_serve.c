@@ -324,9 +324,7 @@ static enum status write_file(struct bench *bench, struct error *err)
 /* Warns of a client that was the bottleneck itself. */
 static void warn_if_late(const struct bench *bench)
 {
-    bool planned = bench->labels.timed || !isinf(bench->arrivals.rate) ||
-                   bench->arrivals.ramp != LOAD_RAMP_NONE;
-    if (planned && bench->report.lateness_99_ms > LATE_MS)
+    if (!bench->labels.at_once && bench->report.lateness_99_ms > LATE_MS)
         fprintf(stderr,
                 "%s: warning: this client could not keep up: it sent requests up to %.0f ms late "
                 "(99th percentile: %.1f ms) and used %.2f CPUs; the figures are of another load "
@@ -364,19 +362,22 @@ static void fill_labels(struct bench *bench)
     const struct serve_settings *settings = &bench->settings;
     const char *backend = serve_backends[settings->backend];
     bool *shown = bench->labels.shown;
-    struct load_labels labels = {.backend = backend,
-                                 .label = *settings->label ? settings->label : backend,
-                                 .model = bench->model,
-                                 .tokenizer = *bench->tokenizer_path ? bench->tokenizer_path : NULL,
-                                 .dataset = serve_datasets[settings->dataset],
-                                 .date = bench->date,
-                                 .num_prompts = settings->num_prompts,
-                                 .max_concurrency = settings->max_concurrency,
-                                 .arrivals = bench->arrivals,
-                                 .timed = serve_is_trace(settings->dataset) && settings->self_timed,
-                                 .detailed = settings->save_detailed,
-                                 .metadata = settings->metadata.items,
-                                 .metadata_count = settings->metadata.count};
+    struct load_labels labels = {
+        .backend = backend,
+        .label = *settings->label ? settings->label : backend,
+        .model = bench->model,
+        .tokenizer = *bench->tokenizer_path ? bench->tokenizer_path : NULL,
+        .dataset = serve_datasets[settings->dataset],
+        .date = bench->date,
+        .num_prompts = settings->num_prompts,
+        .max_concurrency = settings->max_concurrency,
+        .arrivals = bench->arrivals,
+        .timed = serve_is_trace(settings->dataset) && settings->self_timed,
+        .at_once = isinf(bench->arrivals.rate) && settings->ramp == LOAD_RAMP_NONE &&
+                   !(serve_is_trace(settings->dataset) && settings->self_timed),
+        .detailed = settings->save_detailed,
+        .metadata = settings->metadata.items,
+        .metadata_count = settings->metadata.count};
     memcpy(labels.shown, shown, sizeof labels.shown);
     bench->labels = labels;
 }

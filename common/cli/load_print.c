@@ -77,13 +77,16 @@ static double share_of(uint32_t good, uint32_t all)
     return all ? (double)good / all : 0;
 }
 
-static void add_attainment(struct str *out, const struct load_report *report)
+static void add_attainment(struct str *out, const struct load_report *report,
+                           const struct load_labels *labels)
 {
     uint32_t all = report->completed + report->failed;
     add_rule(out, '-', "Objectives (all of them met)");
     add_number(out, "Attainment (%):", 100 * share_of(report->good, all));
-    add_number(out, "Rate attained by 90% (req/s):", report->rate_90);
-    add_number(out, "Rate attained by 99% (req/s):", report->rate_99);
+    if (!labels->at_once) {
+        add_number(out, "Rate attained by 90% (req/s):", report->rate_90);
+        add_number(out, "Rate attained by 99% (req/s):", report->rate_99);
+    }
     add_scale(out, "Scale of objectives that 90% meet:", report->scale_90);
     add_scale(out, "Scale of objectives that 99% meet:", report->scale_99);
     str_add(out, "Attainment by prompt length:\n");
@@ -127,7 +130,7 @@ void load_report_table(const struct load_report *report, const struct load_label
         if (labels->shown[i])
             add_summary(out, report, i);
     if (report->objectives.given)
-        add_attainment(out, report);
+        add_attainment(out, report, labels);
     add_rule(out, '=', "");
 }
 
@@ -219,7 +222,7 @@ static void add_groups(struct str *out, const struct load_report *report)
     str_add(out, "]");
 }
 
-static void add_totals(struct str *out, const struct load_report *report)
+static void add_totals(struct str *out, const struct load_report *report, bool at_once)
 {
     double seconds = report->duration_s > 0 ? report->duration_s : 1e-9;
     uint32_t all = report->completed + report->failed;
@@ -244,8 +247,8 @@ static void add_totals(struct str *out, const struct load_report *report)
         add_double(out, "e2el", report->objectives.e2el_ms);
         str_add(out, "}");
         add_double(out, "attainment", share_of(report->good, all));
-        add_double(out, "request_rate_attained_90", report->rate_90);
-        add_double(out, "request_rate_attained_99", report->rate_99);
+        add_double(out, "request_rate_attained_90", at_once ? (double)NAN : report->rate_90);
+        add_double(out, "request_rate_attained_99", at_once ? (double)NAN : report->rate_99);
         add_double(out, "objective_scale_90", report->scale_90);
         add_double(out, "objective_scale_99", report->scale_99);
         add_groups(out, report);
@@ -316,7 +319,7 @@ void load_report_json(const struct load_report *report, const struct load_labels
                                           "queue_times", "generated_texts", "errors"};
     str_add(out, "{");
     add_labels(out, labels);
-    add_totals(out, report);
+    add_totals(out, report, labels->at_once);
     add_double(out, "client_cpu_cores", labels->client_cpu);
     for (int i = 0; i < LOAD_METRICS; i++)
         if (labels->shown[i])

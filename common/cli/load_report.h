@@ -95,7 +95,8 @@ struct load_labels {
     const char *backend, *label, *model, *tokenizer, *dataset, *date;
     uint32_t num_prompts, max_concurrency; /* 0: no limit */
     struct load_arrivals arrivals;
-    bool timed; /* arrivals are a trace's */
+    bool timed;   /* arrivals are a trace's */
+    bool at_once; /* all are due at once: there is no rate to attain */
     bool shown[LOAD_METRICS];
     bool detailed;               /* with the fields of each request */
     const char *const *metadata; /* "KEY=VALUE" */

@@ -230,6 +230,8 @@ static void send_tokens(struct session *session, const struct step_token *tokens
     batch->n_tokens = count;
     batch->tokens = pointers;
     send_batch(session, batch);
+    batch->n_tokens = 0; /* they end here */
+    batch->tokens = NULL;
 }
 
 void session_send_tokens(struct session *session, const struct step_token *tokens, uint32_t count)

@@ -230,11 +230,12 @@ static void on_step_event(void *context, const struct step_event *event)
     case STEP_REFUSED:
         request_notes_log_failed(&role->runner.notes, MODULE, event);
         role->runner.sentence = event->err.text;
+        role->runner.refused_by = step_event_refused_by(event);
         sink_on_reserve_failed(role->runner.sinks, clock_now_us(), event->key.request,
-                               event->key.attempt, event->status != STATUS_INVALID,
+                               event->key.attempt, step_event_may_retry(event),
                                &role->runner.actions);
         sink_runner_run(&role->runner);
-        role->runner.sentence = NULL;
+        role->runner.sentence = role->runner.refused_by = NULL;
         break;
     case STEP_TOKENS: on_tokens(role, event); break;
     case STEP_FAILED: on_failed(role, event); break;

@@ -122,7 +122,8 @@ static void send_refused(struct sink_runner *runner, const struct sink_action *a
                        : "the handle can't be used by this worker";
     session_send_refused(&runner->worker->session,
                          (struct sequence_key){action->request, action->attempt},
-                         sink_reason_name(action->reason), sentence, action->retry);
+                         runner->refused_by ? runner->refused_by : sink_reason_name(action->reason),
+                         sentence, action->retry);
 }
 
 static void send_pulled(struct sink_runner *runner, const struct sink_action *action)

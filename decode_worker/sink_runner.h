@@ -27,6 +27,7 @@ struct sink_runner {
     const char *pending_name; /* the client's name for it */
     enum kv_failure read_failure; /* why the read ended */
     const char *sentence;         /* why it failed, for SINK_SEND_REFUSED; NULL: unknown */
+    const char *refused_by;       /* the word for a SINK_SEND_REFUSED; NULL: the sink's reason */
 };
 
 /* The owner sets `imports` before the first event. On failure nothing is left to deinit. */

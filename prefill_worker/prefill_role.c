@@ -265,8 +265,7 @@ static void on_step_event(void *context, const struct step_event *event)
         role->sentence = event->err.text;
         role->lost_by = step_event_lost_by(event);
         source_on_failed(role->sources, clock_now_us(), event->key.request, event->key.attempt,
-                         status_name(event->status), event->status != STATUS_INVALID,
-                         &role->actions);
+                         step_event_refused_by(event), step_event_may_retry(event), &role->actions);
         run_actions(role);
         role->sentence = NULL;
         break;

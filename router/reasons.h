@@ -40,7 +40,8 @@
     X(RATE_LIMITED, "rate_limited", RESOURCE_EXHAUSTED,                                            \
       "the API key has used up its requests or tokens of this minute, or its requests at once")    \
     X(QUOTA, "quota", RESOURCE_EXHAUSTED,                                                          \
-      "more tokens than the API key may use in a whole minute")                                    \
+      "more tokens than the API key may use in a whole minute, or more choices than it may "       \
+      "have running at once")                                                                      \
     X(REFUSED, "refused", INVALID_ARGUMENT, "a worker can't serve this request")                   \
     X(OVERLOADED, "overloaded", RESOURCE_EXHAUSTED, "the queue is full; try again later")          \
     X(SLOW_READER, "slow_reader", RESOURCE_EXHAUSTED, "the client doesn't read its stream")        \
@@ -50,7 +51,7 @@
       "no worker of a role that is needed is there, or none that fit together")                    \
     X(WORKERS_LOST, "workers_lost", UNAVAILABLE, "workers died under the request too often")       \
     X(DRAINING, "draining", UNAVAILABLE, "this router is shutting down")                           \
-    X(DEADLINE, "deadline", DEADLINE_EXCEEDED, "the deadline passed")                              \
+    X(DEADLINE, "deadline", DEADLINE_EXCEEDED, "the deadline passed, or can't be met any more")    \
     X(CANCELLED, "cancelled", CANCELLED, "the client left")                                        \
     X(INTERNAL, "internal", INTERNAL, "a fault of this program")                                   \
     X(STEP_FAILED, "step_failed", INTERNAL, "workers could not compute a step of it")              \

@@ -147,7 +147,10 @@ void request_notes_log_failed(const struct request_notes *notes, const char *mod
     char quoted[400];
     const char *name = request_notes_name(notes, event->key);
     log_quote(event->err.text, quoted, sizeof quoted);
-    if (event->kind == STEP_FAILED)
+    if (event->status == STATUS_TIMEOUT)
+        log_debug(module, format, name, event->key.request, event->key.attempt,
+                  status_name(event->status), quoted, "ended");
+    else if (event->kind == STEP_FAILED)
         log_error_limited(module, format, name, event->key.request, event->key.attempt,
                           status_name(event->status), quoted, "a step failed");
     else

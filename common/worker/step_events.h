@@ -31,13 +31,16 @@ enum step_event_kind {
     /* The sequence owns blocks[0..block_count). Its first cached_tokens (whole blocks) are in them
      * already, and others may read those. PLAN_LOCAL: no blocks are reported, because they move. */
     STEP_RESERVED,
-    /* It can't be computed here: status INVALID (never) or LIMIT (not now), sentence in err. */
+    /* It can't be computed here: status INVALID (never), LIMIT (not now) or TIMEOUT (not before its
+     * deadline), sentence in err. */
     STEP_REFUSED,
     STEP_READY,  /* hand-off: keys and values of tokens [0, ready_tokens) are in the blocks */
     STEP_TOKENS, /* the tokens of one step, one entry a sequence */
     /* logprobs[] of the prompt tokens first_token .. first_token + logprobs_count */
     STEP_PROMPT_LOGPROBS,
-    STEP_FAILED, /* its rows or its token could not be computed: status, sentence in err, banned */
+    /* Its rows or its token could not be computed: status, sentence in err, banned. TIMEOUT: not
+     * before its deadline. */
+    STEP_FAILED,
     STEP_REMOVED,
     STEP_CACHE, /* the answer to step_loop_read_cache */
     STEP_DONE,  /* reports of steps that ended without a token */
@@ -96,10 +99,23 @@ void step_events_post_error(struct step_events *events, enum step_event_kind kin
 /* Posts STEP_FAILED with INVALID and `banned`: no token may be drawn, here or at another worker. */
 void step_events_post_banned(struct step_events *events, struct sequence_key key,
                              const struct error *err);
+#define STEP_DEADLINE "deadline" /* the router ends the request */
 /* The word that a worker sends in Lost for a STEP_FAILED. */
 static inline const char *step_event_lost_by(const struct step_event *event)
 {
-    return event->banned ? "no_token_allowed" : "step_failed";
+    return event->banned                     ? "no_token_allowed"
+           : event->status == STATUS_TIMEOUT ? STEP_DEADLINE
+                                             : "step_failed";
+}
+/* The word that a worker sends in Refused for a STEP_REFUSED. */
+static inline const char *step_event_refused_by(const struct step_event *event)
+{
+    return event->status == STATUS_TIMEOUT ? STEP_DEADLINE : status_name(event->status);
+}
+/* Returns true if another worker may take what a STEP_REFUSED names. */
+static inline bool step_event_may_retry(const struct step_event *event)
+{
+    return event->status != STATUS_INVALID && event->status != STATUS_TIMEOUT;
 }
 /* Adds the sequence's last token to a STEP_TOKENS. */
 struct step_token *step_event_add_token(struct step_event *event, const struct sequence *sequence);

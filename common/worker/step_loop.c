@@ -245,12 +245,34 @@ static void reserve(struct step_loop *loop)
     }
 }
 
+/* Ends the sequences that can't be whole at their deadlines, before anything more is computed for
+ * them. */
+static void end_missed(struct step_loop *loop)
+{
+    struct error err;
+    for (struct sequence *sequence;
+         (sequence = scheduler_next_missed(loop->scheduler, clock_now_us()));) {
+        struct sequence_key key = sequence->key;
+        bool waits = sequence->state == SEQUENCE_WAITING && !sequence->preempted;
+        error_set(&err, STATUS_TIMEOUT,
+                  "its deadline can't be met any more: %u of %u tokens of the answer are there",
+                  sequence_answer_count(sequence), sequence->sampling.max_tokens);
+        if (waits)
+            step_run_remove(&loop->run, sequence);
+        else
+            scheduler_fail(loop->scheduler, sequence);
+        step_events_post_error(&loop->events, waits ? STEP_REFUSED : STEP_FAILED, key,
+                               STATUS_TIMEOUT, &err);
+    }
+}
+
 /* Does one round: the jobs from `job` on, then one step. Returns true while there is work to do
  * without a new job. */
 static bool go_around(struct step_loop *loop, struct job *job)
 {
     for (; job; job = ring_pop(loop->jobs))
         job_run(loop, job);
+    end_missed(loop);
     reserve(loop);
     publish(loop);
     bool behind = step_run_prepare(&loop->run);

@@ -150,6 +150,7 @@ bool call_fill(struct call *call, const struct call_source *source)
     call->once = source->once;
     call->return_timing = params->return_timing;
     call->return_logits_hash = params->return_logits_hash;
+    call->has_stops = params->stop_count > 0;
     call->prompt_only = params->prompt_only;
     call->priority = params->priority;
     call->arrival_us = source->arrival_us;
@@ -293,9 +294,10 @@ void request_sentence(const struct request *request, enum reason reason, uint64_
 {
     uint64_t age_ms = (now_us - request->timing.arrival_us) / 1000;
     bool refused = request->life.status == TERMINAL_INVALID;
-    const char *why = reason == REASON_STEP_FAILED             ? request->failure
-                      : refused || reason == REASON_NO_WORKERS ? request->refusal
-                                                               : "";
+    bool late = reason == REASON_DEADLINE && !strcmp(request->life.reason, REQUEST_LATE);
+    const char *why = reason == REASON_STEP_FAILED                     ? request->failure
+                      : refused || late || reason == REASON_NO_WORKERS ? request->refusal
+                                                                       : "";
     if (refused && *why)
         error_set(sentence, STATUS_INVALID, "%s", why);
     else

@@ -124,6 +124,9 @@ struct prompt_echo {
     struct token_logprobs *kept;
 };
 
+/* The life's reason for a request that ends before its deadline because that can't be met. */
+#define REQUEST_LATE "late"
+
 /* States of a choice, each after the event that leads to it. */
 enum choice_state {
     CHOICE_OPEN,   /* call_fill */
@@ -183,6 +186,7 @@ struct call {
 
     size_t model;               /* index of served_models, with the places */
     uint32_t place_count;       /* places of the model that it holds, one for each choice */
+    uint64_t place_tenant;      /* these places count as its */
     struct access_grant *grant; /* until the call is settled; NULL: no key, or settled */
     /* The owner of its turns, where tenants take turns: its key's tenant, or its client's address
      * (constraint_owner_of). The door sets it once the call is admitted, otherwise call_fill. */
@@ -192,6 +196,7 @@ struct call {
     char name[REQUEST_MAX_ID_BYTES + 1];
     bool once; /* all of the answer is sent at its end */
     bool return_timing, return_logits_hash;
+    bool has_stops;   /* stop strings, which workers don't know */
     bool prompt_only; /* the client wants no token; the one that workers draw is dropped */
     enum priority priority;
     uint64_t arrival_us, deadline_us;

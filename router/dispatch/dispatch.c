@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/domain/tenant_share.h"
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "router/dispatch/dispatch_internal.h"
@@ -52,7 +53,22 @@ static uint32_t beyond(uint32_t places, uint32_t reserve)
     return places > reserve ? places - reserve : 0;
 }
 
-/* Places of a model beyond its reserve come out of what all models share. */
+/* Returns the places that a tenant holds. The lock is held. */
+static uint32_t places_of(const struct dispatch *dispatch, uint64_t tenant)
+{
+    return (uint32_t)(uintptr_t)map_get(dispatch->tenants, tenant);
+}
+
+/* False: no memory. The lock is held. */
+static bool set_places(struct dispatch *dispatch, uint64_t tenant, uint32_t places)
+{
+    if (!places)
+        map_take(dispatch->tenants, tenant);
+    return !places || map_put(dispatch->tenants, tenant, (void *)(uintptr_t)places) == STATUS_OK;
+}
+
+/* Places of a model beyond its reserve come out of what all models share. One tenant may hold no
+ * more than its share of all. */
 enum reason dispatch_reserve(struct dispatch *dispatch, struct call *call, size_t model,
                              uint32_t choices)
 {
@@ -63,12 +79,16 @@ enum reason dispatch_reserve(struct dispatch *dispatch, struct call *call, size_
     pthread_mutex_lock(&dispatch->places_lock);
     uint32_t before = dispatch->places[model];
     uint32_t more = beyond(before + choices, reserve) - beyond(before, reserve);
-    bool fits = more <= shared - dispatch->places_beyond;
+    uint32_t held = places_of(dispatch, call->tenant) + choices;
+    bool fits = more <= shared - dispatch->places_beyond &&
+                held <= tenant_share(config->max_requests, REQUEST_MAX_CHOICES) &&
+                set_places(dispatch, call->tenant, held);
     if (fits) {
         dispatch->places[model] += choices;
         dispatch->places_beyond += more;
         call->model = model;
         call->place_count = choices;
+        call->place_tenant = call->tenant;
     }
     pthread_mutex_unlock(&dispatch->places_lock);
     return fits ? REASON_NONE : REASON_OVERLOADED;
@@ -90,6 +110,9 @@ void dispatch_give_back(struct dispatch *dispatch, struct call *call)
     uint32_t *places = &dispatch->places[call->model], before = *places;
     *places -= call->place_count;
     dispatch->places_beyond -= beyond(before, reserve) - beyond(*places, reserve);
+    uint32_t left = places_of(dispatch, call->place_tenant) - call->place_count;
+    bool fewer = set_places(dispatch, call->place_tenant, left);
+    ASSERT(fewer); /* it has an entry */
     pthread_mutex_unlock(&dispatch->places_lock);
     call->place_count = 0;
 }
@@ -432,12 +455,16 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
     /* Choices of ended calls are there until the end of the turn, when others have their places. */
     if (map_create(calls + config->max_requests, &dispatch->requests) != STATUS_OK)
         goto fail_inbox;
+    if (map_create(config->max_requests, &dispatch->tenants) != STATUS_OK)
+        goto fail_requests;
     if (placement_init(&dispatch->placement, &placement) != STATUS_OK)
-        goto fail_map;
+        goto fail_tenants;
     *out = dispatch;
     return STATUS_OK;
 
-fail_map:
+fail_tenants:
+    map_destroy(dispatch->tenants);
+fail_requests:
     map_destroy(dispatch->requests);
 fail_inbox:
     inbox_deinit(&dispatch->inbox);
@@ -513,6 +540,7 @@ void dispatch_free(struct dispatch *dispatch)
         discard(message);
     placement_deinit(&dispatch->placement);
     map_destroy(dispatch->requests);
+    map_destroy(dispatch->tenants);
     inbox_deinit(&dispatch->inbox);
     close_fds(dispatch);
     pthread_mutex_destroy(&dispatch->places_lock);

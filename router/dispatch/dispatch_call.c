@@ -153,6 +153,7 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
         TAILQ_REMOVE(&dispatch->dirty, request, dirty_link);
     request->dirty = false;
     TAILQ_REMOVE(&dispatch->all, request, all_link);
+    access_choice_ended(call->grant, dispatch->now_us);
     call->open_count--;
 }
 

@@ -21,10 +21,11 @@ struct dispatch {
     int idle_fd, bell_fd; /* the latter: the dispatch thread has something to do */
 
     /* Any thread. */
-    atomic_uint admitted;                         /* calls that are not closed */
-    pthread_mutex_t places_lock;                  /* guards the next two */
-    uint32_t places[SERVED_MODELS_MAX];           /* held by calls of each model */
-    uint32_t places_beyond;                       /* the ones beyond the reserves of their models */
+    atomic_uint admitted;               /* calls that are not closed */
+    pthread_mutex_t places_lock;        /* guards the next three */
+    uint32_t places[SERVED_MODELS_MAX]; /* held by calls of each model */
+    uint32_t places_beyond;             /* the ones beyond the reserves of their models */
+    struct map *tenants;                /* tenant -> its places, a number in the pointer */
     atomic_uint retry_after_s[SERVED_MODELS_MAX]; /* as the last placement pass found it */
     atomic_uint_fast64_t next_id;
     atomic_bool refusing;           /* draining or stopping */
@@ -97,6 +98,9 @@ static inline struct request *request_of(struct placement_request *placing)
 {
     return (struct request *)((char *)placing - offsetof(struct request, placing));
 }
+/* Returns the least time of its answer on a decode worker (deadline_estimate.h). */
+uint64_t request_least_us(const struct dispatch *dispatch, const struct request *request,
+                          uint64_t decode);
 /* Writes request->refusal for a request that ends because no worker was there, from the last
  * placement pass. */
 void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request *request);

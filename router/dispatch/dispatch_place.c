@@ -1,8 +1,12 @@
 #include "common/base/failpoint.h"
 #include "router/dispatch/dispatch_internal.h"
+#include "router/planner/deadline_estimate.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+
+/* Reports of so many steps tell their cost. */
+#define KNOWN_STEPS 64
 
 /* True: each place sets anew how long the answer may become. The client set no max_tokens, and no
  * answer of the call has begun. */
@@ -208,6 +212,39 @@ void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request 
     }
 }
 
+uint64_t request_least_us(const struct dispatch *dispatch, const struct request *request,
+                          uint64_t decode)
+{
+    const struct call *call = request->call;
+    const struct sampling *sampling = &call->sampling;
+    const struct worker *worker = workers_get(&dispatch->workers, decode);
+    bool has_length = sampling->ignore_eos && !sampling->stop_id_count && !call->has_stops &&
+                      !call->constraint && !call->prompt_only && !is_open(request);
+    const struct deadline_work work = {
+        .answer_tokens = deadline_least_tokens(has_length, sampling->max_tokens,
+                                               call->prompt_only ? 0 : sampling->min_tokens,
+                                               request->emitted_count),
+        .context = prompt_tokens(request)};
+    bool known = worker && worker->steps.steps >= KNOWN_STEPS;
+    return deadline_least_us(NULL, known ? &worker->steps.cost : NULL, &work);
+}
+
+/* Ends a request that surely misses its deadline on the worker that it would get. False: it may be
+ * in time. */
+static bool end_hopeless(struct dispatch *dispatch, struct request *request, uint64_t decode)
+{
+    uint64_t now_us = dispatch->now_us, deadline_us = request->call->deadline_us;
+    uint64_t least_us = request_least_us(dispatch, request, decode);
+    if (!deadline_is_missed(now_us, deadline_us, least_us))
+        return false;
+    snprintf(request->refusal, sizeof request->refusal,
+             "its deadline can't be met any more: %u of %u tokens of the answer are there, and the "
+             "others take %" PRIu64 " ms at least",
+             request->emitted_count, request->call->sampling.max_tokens, least_us / 1000);
+    request_fail(dispatch, request, TERMINAL_DEADLINE, REQUEST_LATE);
+    return true;
+}
+
 /* Finds a place for one request. */
 static void try_request(struct dispatch *dispatch, struct request *request)
 {
@@ -215,7 +252,10 @@ static void try_request(struct dispatch *dispatch, struct request *request)
     struct route_choice choice = choose(dispatch, request, &placed_tokens);
     struct life_actions actions;
     switch (choice.outcome) {
-    case ROUTE_PLACED: place(dispatch, request, choice, placed_tokens); break;
+    case ROUTE_PLACED:
+        if (!end_hopeless(dispatch, request, choice.decode))
+            place(dispatch, request, choice, placed_tokens);
+        break;
     case ROUTE_FULL: no_place(dispatch, request, true, UINT64_MAX); break;
     case ROUTE_NO_WORKER:
         request->lack = choice.lack;

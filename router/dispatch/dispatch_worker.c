@@ -79,12 +79,14 @@ static uint64_t tenant_of(const struct dispatch *dispatch, const struct call *ca
     return content_hash(salted, sizeof salted) | 1;
 }
 
-/* 0: the worker hears of no deadline. */
+/* 0: the worker hears of no deadline. It would take an answer without end token for as long as
+ * max_tokens, but a stop string may end it, which only the router sees. */
 static uint64_t deadline_left_us(const struct dispatch *dispatch, const struct call *call)
 {
     uint64_t now_us = dispatch->now_us;
     uint64_t left_us = call->deadline_us > now_us ? call->deadline_us - now_us : 1;
-    return left_us <= WORKER_MAX_DEADLINE_US ? left_us : 0;
+    bool is_open = call->sampling.ignore_eos && call->has_stops;
+    return left_us <= WORKER_MAX_DEADLINE_US && !is_open ? left_us : 0;
 }
 
 /* Sends a command, or ends the stream where the worker doesn't read. request_life then hears of the
@@ -116,6 +118,10 @@ static void send_prefill(struct dispatch *dispatch, struct request *request, str
     prefill.priority = (Baton__Worker__V1__Priority)request->call->priority;
     prefill.tenant = tenant_of(dispatch, request->call);
     prefill.deadline_left_us = deadline_left_us(dispatch, request->call);
+    uint64_t answer_us = request_least_us(dispatch, request, request->life.decode) / 4 * 3;
+    if (prefill.deadline_left_us) /* until the prompt must be there */
+        prefill.deadline_left_us =
+            prefill.deadline_left_us > answer_us ? prefill.deadline_left_us - answer_us : 1;
     Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
     command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_PREFILL;
     command.prefill = &prefill;
@@ -396,11 +402,28 @@ static void on_opened(struct dispatch *dispatch, struct worker *worker,
         take_opened(dispatch, worker, request, opened);
 }
 
+/* Ends a request that a worker gave up because its deadline can't be met. Another worker would
+ * begin later. False: it has no deadline, or this is not about its running attempt. */
+static bool end_late(struct dispatch *dispatch, const struct worker *worker,
+                     struct request *request, uint32_t attempt, const char *reason,
+                     const char *sentence)
+{
+    const struct request_life *life = &request->life;
+    bool is_its = worker->key == life->prefill || worker->key == life->decode;
+    if (strcmp(reason, reason_name(REASON_DEADLINE)) || attempt != life->attempt || !is_its ||
+        request->call->deadline_us == UINT64_MAX)
+        return false;
+    str_copy(request->refusal, sizeof request->refusal, sentence);
+    request_trace_why(&request->trace, attempt, reason);
+    request_fail(dispatch, request, TERMINAL_DEADLINE, REQUEST_LATE);
+    return true;
+}
+
 static void on_lost(struct dispatch *dispatch, struct worker *worker,
                     const Baton__Worker__V1__Lost *lost)
 {
     struct request *request = find_request(dispatch, lost->request);
-    if (!request)
+    if (!request || end_late(dispatch, worker, request, lost->attempt, lost->reason, lost->message))
         return;
     char quoted[100], sentence[300];
     bool step_failed = !strcmp(lost->reason, "step_failed");
@@ -452,7 +475,8 @@ static void on_refused(struct dispatch *dispatch, struct worker *worker,
                        const Baton__Worker__V1__Refused *refused)
 {
     struct request *request = find_request(dispatch, refused->request);
-    if (!request)
+    if (!request ||
+        end_late(dispatch, worker, request, refused->attempt, refused->reason, refused->message))
         return;
     char why[100], sentence[300];
     log_warn_lifecycle("dispatch",

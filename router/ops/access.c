@@ -39,8 +39,9 @@ struct access_grant {
     struct access *access;
     struct holder *holder;
     char id[API_KEY_NAME_BYTES], tenant[API_KEY_NAME_BYTES];
-    uint32_t shares;         /* not settled yet; guarded by access.lock */
-    bool counted;            /* as a running request */
+    uint32_t shares;  /* not settled yet; guarded by access.lock */
+    uint32_t running; /* choices that count as running; 0: the call isn't counted */
+    uint64_t begun_us;
     uint64_t reserved, used; /* tokens */
 };
 
@@ -216,9 +217,16 @@ static enum reason refuse_use(const struct access_key *key, enum quota_verdict v
         return REASON_RATE_LIMITED;
     case QUOTA_RUNNING:
         error_set(&refusal->why, STATUS_LIMIT,
-                  "this API key may have %u requests running at once; wait for one of them to end",
-                  limits->running);
+                  "this API key may have %u requests running at once, each choice counts as one; "
+                  "try again in %u s",
+                  limits->running, refusal->retry_after_s);
         return REASON_RATE_LIMITED;
+    case QUOTA_TOO_MANY:
+        error_set(&refusal->why, STATUS_LIMIT,
+                  "the request has more choices than the %u that this API key may have running at "
+                  "once: ask for fewer",
+                  limits->running);
+        return REASON_QUOTA;
     case QUOTA_NEVER: break;
     }
     error_set(&refusal->why, STATUS_LIMIT,
@@ -228,14 +236,16 @@ static enum reason refuse_use(const struct access_key *key, enum quota_verdict v
     return REASON_QUOTA;
 }
 
-static struct access_grant *grant_create(struct access *access, struct holder *holder, bool counted)
+static struct access_grant *grant_create(struct access *access, struct holder *holder,
+                                         const uint64_t *counted_us)
 {
     struct access_grant *grant = calloc(1, sizeof *grant);
     ASSERT(grant);
     grant->access = access;
     grant->holder = holder;
     grant->shares = 1;
-    grant->counted = counted;
+    grant->running = counted_us != NULL;
+    grant->begun_us = counted_us ? *counted_us : 0;
     holder->references++;
     str_copy(grant->id, sizeof grant->id, holder->key.id);
     str_copy(grant->tenant, sizeof grant->tenant, holder->key.tenant);
@@ -251,7 +261,7 @@ static enum reason let_in(struct access *access, struct holder *holder, const ui
     if (counted_us)
         verdict = quota_begin(&holder->quota, &holder->key.limits, *counted_us, &retry_us);
     if (verdict == QUOTA_GRANTED)
-        *grant = grant_create(access, holder, counted_us != NULL);
+        *grant = grant_create(access, holder, counted_us);
     str_copy(refusal->key, sizeof refusal->key, holder->key.id);
     str_copy(refusal->tenant, sizeof refusal->tenant, holder->key.tenant);
     return refuse_use(&holder->key, verdict, retry_us, refusal);
@@ -290,13 +300,49 @@ enum reason access_know(struct access *access, const char *token, struct access_
     return check(access, token, NULL, grant, refusal);
 }
 
+enum reason access_run(struct access_grant *grant, uint32_t choices, struct access_refusal *refusal)
+{
+    *refusal = (struct access_refusal){.retry_after_s = 0};
+    if (!grant || choices <= 1)
+        return REASON_NONE;
+    ASSERT(grant->running == 1);
+    uint64_t retry_us = 0;
+    pthread_mutex_lock(&grant->access->lock);
+    struct holder *holder = grant->holder;
+    enum quota_verdict verdict =
+        quota_run(&holder->quota, &holder->key.limits, choices - 1, &retry_us);
+    if (verdict == QUOTA_GRANTED)
+        grant->running = choices;
+    enum reason reason = refuse_use(&holder->key, verdict, retry_us, refusal);
+    pthread_mutex_unlock(&grant->access->lock);
+    return reason;
+}
+
+/* The lock is held. */
+static void choice_ended(struct access_grant *grant, uint64_t now_us)
+{
+    grant->running--;
+    quota_choice_ended(&grant->holder->quota,
+                       now_us > grant->begun_us ? now_us - grant->begun_us : 0);
+}
+
+void access_choice_ended(struct access_grant *grant, uint64_t now_us)
+{
+    if (!grant)
+        return;
+    pthread_mutex_lock(&grant->access->lock);
+    if (grant->running > 1) /* the last one runs until the call is settled */
+        choice_ended(grant, now_us);
+    pthread_mutex_unlock(&grant->access->lock);
+}
+
 enum reason access_reserve(struct access_grant *grant, uint64_t tokens, enum priority priority,
                            uint64_t now_us, struct access_refusal *refusal)
 {
     *refusal = (struct access_refusal){.retry_after_s = 0};
     if (!grant)
         return REASON_NONE;
-    ASSERT(grant->counted && !grant->reserved && priority < PRIORITIES);
+    ASSERT(grant->running && !grant->reserved && priority < PRIORITIES);
     struct holder *holder = grant->holder;
     uint64_t retry_us = 0;
     pthread_mutex_lock(&grant->access->lock);
@@ -334,8 +380,10 @@ void access_settle(struct access_grant *grant, uint64_t used_tokens, uint64_t no
     pthread_mutex_lock(&access->lock);
     grant->used += used_tokens;
     bool last = !--grant->shares;
-    if (last && grant->counted)
+    if (last && grant->running)
         quota_end(&holder->quota, &holder->key.limits, grant->reserved, grant->used, now_us);
+    while (last && grant->running)
+        choice_ended(grant, now_us);
     if (last)
         let_go(holder);
     pthread_mutex_unlock(&access->lock);

@@ -1,7 +1,9 @@
 /* API keys and their quotas, for both doors (gRPC, HTTP).
  *
  *     reason = access_check(access, token, now_us, &grant, &refusal);      a call comes
+ *     reason = access_run(grant, choices, &refusal);                       it is read
  *     reason = access_reserve(grant, tokens, priority, now_us, &refusal);  its prompt is counted
+ *     access_choice_ended(grant, now_us);                                  one of its choices ends
  *     access_settle(grant, used_tokens, now_us);                           it ends
  *
  * Without a file of keys (`access` is NULL) every client may call: the grant is NULL, which all
@@ -34,8 +36,9 @@ enum status access_open(const char *path, uint64_t watch_interval_us, struct acc
 /* All grants must be settled. `access` may be NULL. */
 void access_close(struct access *access);
 
-/* Admits a call and counts it. `token` is the text after "Bearer ". REASON_INVALID_API_KEY, or
- * REASON_RATE_LIMITED (requests a minute, or at once): the grant is NULL. */
+/* Admits a call and counts it, with one choice. `token` is the text after "Bearer ".
+ * REASON_INVALID_API_KEY, or REASON_RATE_LIMITED (requests a minute, or at once): the grant is
+ * NULL. */
 enum reason access_check(struct access *access, const char *token, uint64_t now_us,
                          struct access_grant **grant, struct access_refusal *refusal);
 /* The same for a cheap call, such as a list of models, that doesn't count. REASON_INVALID_API_KEY:
@@ -45,6 +48,13 @@ enum reason access_know(struct access *access, const char *token, struct access_
 /* Returns the same grant, for one more part of the call: settle it once more. The use of all parts
  * is added up. The last settlement ends the call. */
 struct access_grant *access_share(struct access_grant *grant);
+/* Counts all choices of the whole call (1 or more) as running. Call at most once per call, before
+ * it is shared. REASON_RATE_LIMITED: some of those that run must end first. REASON_QUOTA: the key
+ * may never run so many. The grant must be settled in each case. */
+enum reason access_run(struct access_grant *grant, uint32_t choices,
+                       struct access_refusal *refusal);
+/* Reports that one choice of a call that still runs has ended. */
+void access_choice_ended(struct access_grant *grant, uint64_t now_us);
 /* Reserves the tokens of the whole call. Call at most once per call. REASON_PRIORITY_NOT_ALLOWED,
  * REASON_RATE_LIMITED (tokens a minute), REASON_QUOTA (more tokens than the key gets in a minute).
  * The grant must be settled in each case. */

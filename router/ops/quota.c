@@ -1,6 +1,8 @@
 #include "router/ops/quota.h"
 
-#define RUNNING_RETRY_US 1000000 /* a guess: the end of another request isn't known */
+#define RUNNING_RETRY_US 1000000    /* at least; before the first end it is a guess */
+#define LONGEST_US       3600000000 /* a choice that runs longer counts as if it ran so long */
+#define LASTED_WEIGHT    8          /* an end has one 8th of the average's weight */
 
 /* The use that is left after a refill of `elapsed_us`, which is one minute at most. */
 static int64_t less(int64_t used, uint64_t per_minute, uint64_t elapsed_us)
@@ -33,14 +35,26 @@ static uint64_t wait_us(int64_t used, uint64_t per_minute, uint64_t amount)
     return us < QUOTA_MINUTE_US ? us : QUOTA_MINUTE_US;
 }
 
+/* RUNNING: *retry_us is the time until as many have ended as must, at the pace of late. */
+static enum quota_verdict run(struct quota *quota, const struct quota_limits *limits,
+                              uint32_t choices, uint64_t *retry_us)
+{
+    uint64_t running = (uint64_t)quota->running + choices;
+    *retry_us = 0;
+    if (!limits->running || running <= limits->running)
+        return QUOTA_GRANTED;
+    uint64_t us = quota->lasted_us * (running - limits->running) / quota->running;
+    us = us < RUNNING_RETRY_US ? RUNNING_RETRY_US : us;
+    *retry_us = us < QUOTA_MINUTE_US ? us : QUOTA_MINUTE_US;
+    return QUOTA_RUNNING;
+}
+
 enum quota_verdict quota_begin(struct quota *quota, const struct quota_limits *limits,
                                uint64_t now_us, uint64_t *retry_us)
 {
     fill(quota, limits, now_us);
-    if (limits->running && quota->running >= limits->running) {
-        *retry_us = RUNNING_RETRY_US;
+    if (run(quota, limits, 1, retry_us) != QUOTA_GRANTED)
         return QUOTA_RUNNING;
-    }
     *retry_us = wait_us(quota->requests_used, limits->requests_per_minute, 1);
     if (*retry_us)
         return QUOTA_REQUESTS;
@@ -48,6 +62,27 @@ enum quota_verdict quota_begin(struct quota *quota, const struct quota_limits *l
         quota->requests_used += QUOTA_MINUTE_US;
     quota->running++;
     return QUOTA_GRANTED;
+}
+
+enum quota_verdict quota_run(struct quota *quota, const struct quota_limits *limits, uint32_t more,
+                             uint64_t *retry_us)
+{
+    *retry_us = 0;
+    if (limits->running && more >= limits->running)
+        return QUOTA_TOO_MANY;
+    enum quota_verdict verdict = run(quota, limits, more, retry_us);
+    if (verdict == QUOTA_GRANTED)
+        quota->running += more;
+    return verdict;
+}
+
+void quota_choice_ended(struct quota *quota, uint64_t lasted_us)
+{
+    uint64_t us = lasted_us < LONGEST_US ? lasted_us : LONGEST_US;
+    quota->lasted_us =
+        quota->lasted_us ? (quota->lasted_us * (LASTED_WEIGHT - 1) + us) / LASTED_WEIGHT : us;
+    if (quota->running)
+        quota->running--;
 }
 
 enum quota_verdict quota_reserve(struct quota *quota, const struct quota_limits *limits,
@@ -77,6 +112,4 @@ void quota_end(struct quota *quota, const struct quota_limits *limits, uint64_t 
                            : (int64_t)(limits->tokens_per_minute * QUOTA_MINUTE_US);
         quota->tokens_used = quota->tokens_used > back ? quota->tokens_used - back : 0;
     }
-    if (quota->running)
-        quota->running--;
 }

@@ -155,6 +155,22 @@ def test_tokens_of_a_minute(doors):
 
 def test_requests_at_once(doors):
     _, ours, other = doors({"ours": {"running": 2}, "other": {}})
+    error = fails(lambda: list(ours.start("To be", n=3, **SHORT)))
+    assert reason_of(error) == "quota" and "more choices than the 2" in error.details() and "retry-after" not in dict(error.trailing_metadata())
+    both = ours.start("To be", n=2, max_tokens=2000, ignore_eos=True, temperature=1)
+    next(both)
+    error = fails(lambda: list(ours.start("To be", **SHORT)))
+    assert reason_of(error) == "rate_limited" and int(dict(error.trailing_metadata())["retry-after"]) >= 1
+    both.cancel()
+
+    def all_free():
+        try:
+            list(ours.start("To be", n=2, **SHORT))
+            return True
+        except grpc.RpcError as error:
+            assert reason_of(error) == "rate_limited"
+            return False
+    wait_until("both places are free", all_free, 20)
     running = [ours.start("To be", max_tokens=2000, ignore_eos=True, temperature=1) for _ in range(2)]
     for call in running:
         next(call)

@@ -32,6 +32,39 @@ def doors(tmp_path, start_cluster):
     return make
 
 
+def rows(cluster, name):
+    return cluster.total(name, "baton_prompt_tokens_computed_total") + cluster.total(name, "baton_decode_tokens_computed_total")
+
+
+def test_a_light_tenant_passes_a_heavy_one_and_a_hopeless_deadline_costs_no_step(doors):
+    """Most of the heavy tenant's 32 choices still wait or run when the light one's request, which came last, is done."""
+    heavy, light = doors({"heavy": {}, "light": {}}, prefill=0, settings={"max-sequences": 8})
+    cluster, client, ended = heavy.cluster, Keyed(heavy.cluster.grpc, heavy.key), []
+    calls = [client.start(PROMPT, n=16, max_tokens=300, ignore_eos=True, temperature=1) for _ in range(2)]
+
+    def read(call):
+        for response in call:
+            if response.WhichOneof("event") == "finished":
+                ended.append(response)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        reading = [pool.submit(read, call) for call in calls]
+        wait_until("all choices have begun or wait", lambda: cluster.total("router", "baton_router_requests") >= 25, 60)
+        assert light.complete("To be", **SHORT).status == 200
+        ended_before = len(ended)
+        for done in reading:
+            done.result()
+    client.close()
+    assert len(ended) == 32 and ended_before <= 16, f"{ended_before} of the heavy tenant's choices went first"
+
+    # The worker knows by now how long its steps take.
+    def hopeless():
+        before = rows(cluster, "decode-0")
+        reply = light.complete("To be", {"x-request-timeout-ms": "100"}, max_tokens=1900, ignore_eos=True)
+        assert reply.error[:2] == (504, "deadline") and rows(cluster, "decode-0") == before
+        return "can't be met any more: 0 of 1900 tokens" in reply.json["error"]["message"]
+    wait_until("the request comes to the worker within its deadline", hopeless, 60)
+
+
 def package(door, key=None):
     return openai.OpenAI(base_url=f"http://{door.address}/v1", api_key=key or door.key, max_retries=0)
 

@@ -75,6 +75,13 @@ void dispatch_give_back(struct dispatch *dispatch, struct call *call)
     FUZZ_CHECK(admitted == 1 && call->state == CALL_ADMITTED);
 }
 
+uint32_t dispatch_retry_after_s(const struct dispatch *dispatch, size_t model)
+{
+    (void)dispatch;
+    FUZZ_CHECK(model < served.count);
+    return 1;
+}
+
 void dispatch_close(struct dispatch *dispatch, struct call *call, enum rpc_code code)
 {
     (void)dispatch;

@@ -94,7 +94,7 @@ static void check_oldest(struct life *life, const struct step_plan *plan)
         life_fail(life, HOLDS_OLDEST, "%llu, oldest of the highest class, was preempted",
                   (unsigned long long)sequence->key.request);
     bool has_place = life->config.policy == POLICY_FCFS && oldest->state == SEQUENCE_DECODE &&
-                     !life_is_offline(sequence);
+                     !life_is_offline(sequence) && sequence->tenant->turn == 0;
     bool has_no_memory = others == 1 && scheduler_load(life->scheduler).blocks[KV_BLOCK_FREE] == 0;
     if (has_place && !has_no_memory && !life_part_of(plan, sequence))
         life_fail(life, HOLDS_OLDEST, "%llu, oldest of the highest class, has no row",
@@ -112,6 +112,8 @@ static void check_victims(struct life *life)
             const struct glimpse *other = &life->before[k];
             bool first = other->sequence->class_index > victim->sequence->class_index ||
                          (other->sequence->class_index == victim->sequence->class_index && k > i);
+            if (life->tenants > 1 && other->sequence->class_index == victim->sequence->class_index)
+                continue; /* tenants that hold more than their part give first */
             if (first && life_runs(other->sequence, other->state) && !other->arriving &&
                 !life_waits(other->sequence))
                 life_fail(life, HOLDS_VICTIM, "%llu was preempted, and not %llu",
@@ -121,8 +123,20 @@ static void check_victims(struct life *life)
     }
 }
 
+/* A search for those that miss their deadlines comes every 10 ms. */
+static void check_deadlines(struct life *life, const struct step_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->part_count; i++) {
+        uint64_t deadline_us = plan->parts[i].sequence->deadline_us;
+        if (deadline_us < life->now_us && life->now_us - deadline_us > 10000)
+            life_fail(life, HOLDS_DEADLINE, "rows for %llu, whose deadline has passed",
+                      (unsigned long long)plan->parts[i].sequence->key.request);
+    }
+}
+
 void check_plan(struct life *life, const struct step_plan *plan)
 {
+    check_deadlines(life, plan);
     check_budget(life, plan);
     check_decodes(life, plan);
     check_oldest(life, plan);

@@ -10,18 +10,19 @@ static struct life *running; /* for an assertion of the code under test */
 
 const char *life_invariant_name(enum life_invariant invariant)
 {
-    static const char *const names[] = {"all",    "blocks", "content", "write",  "told",
-                                        "budget", "time",   "decodes", "oldest", "victim",
-                                        "order",  "room",   "starve",  "ends",   "assert"};
+    static const char *const names[] = {"all",  "blocks",  "content",  "write",  "told",  "budget",
+                                        "time", "decodes", "oldest",   "victim", "order", "room",
+                                        "turn", "share",   "deadline", "starve", "ends",  "assert"};
     return names[invariant];
 }
 
 const char *life_event_name(enum life_event event)
 {
-    static const char *const names[] = {
-        "added",   "refused",    "reserved",   "overtaken", "admitted", "swapped",
-        "dropped", "swapped in", "recomputed", "cancelled", "failed",   "hit",
-        "evicted", "full batch", "promoted",   "bound",     "finished"};
+    static const char *const names[] = {"added",      "refused",    "reserved",  "overtaken",
+                                        "admitted",   "swapped",    "dropped",   "swapped in",
+                                        "recomputed", "cancelled",  "failed",    "hit",
+                                        "evicted",    "full batch", "promoted",  "bound",
+                                        "finished",   "missed",     "held back", "took turns"};
     return names[event];
 }
 
@@ -147,9 +148,27 @@ static bool is_idle(const struct step_plan *plan)
     return !plan->part_count && !plan->swap_out_count && !plan->swap_in_count && !plan->freed;
 }
 
+/* Ends those that miss their deadlines, as the step loop does. */
+static void end_missed(struct life *life)
+{
+    for (struct sequence *sequence;
+         (sequence = scheduler_next_missed(life->scheduler, life->now_us));) {
+        life->happened[DID_MISS]++;
+        if (sequence->deadline_us == UINT64_MAX)
+            life_fail(life, HOLDS_DEADLINE, "one without a deadline misses it");
+        life_trace(life, "%llu.%u misses its deadline", (unsigned long long)sequence->key.request,
+                   sequence->key.attempt);
+        if (life_waits(sequence) || life_chance(life, 2))
+            requests_remove(life, sequence);
+        else
+            scheduler_fail(life->scheduler, sequence);
+    }
+}
+
 static void step(struct life *life)
 {
     requests_happen(life);
+    end_missed(life);
     reserve(life);
     requests_land(life);
     check_before(life);
@@ -199,10 +218,15 @@ static void begin(struct life *life)
         .cost = cost,
         .prefix_cache = life_chance(life, 2),
         .eviction = (enum eviction_policy)life_below(life, EVICTION_POLICIES),
+        .turn_tokens = 1 + (uint32_t)(rng_at(life->seed, 4, 0) % 64),
         .table_seed = seed};
     life->config.max_batch_tokens =
         life->config.max_batch_sequences + (life_chance(life, 2) ? chunk : life_below(life, 4));
     life->cost = cost;
+    /* Not from life->rng: a life without them goes on as it did before there were any. */
+    uint64_t kind = rng_at(life->seed, 7, 0);
+    life->tenants = kind % 2 ? 1 : 2 + (uint32_t)(kind / 2 % 4);
+    life->deadlines = kind % 2 == 0 && kind / 8 % 2;
     if (scheduler_create(&life->config, &life->scheduler) != STATUS_OK)
         abort();
 }

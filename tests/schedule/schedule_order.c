@@ -1,4 +1,5 @@
 /* Checks the order in which sequences get blocks and rows. */
+#include "common/base/domain/tenant_share.h"
 #include "tests/schedule/schedule_sim.h"
 
 /* The policy puts it first: it has starved, and had no more than mlfq's quantum since. `ran_us`:
@@ -14,7 +15,48 @@ static bool starved(const struct life *life, const struct sequence *sequence, ui
 
 static bool has_reservation(const struct life *life, const struct sequence *sequence)
 {
-    return sequence->preempted || life->now_us - sequence->arrived_us >= life->config.overtake_us;
+    return sequence->preempted || (!sequence->likely_late &&
+                                   life->now_us - sequence->arrived_us >= life->config.overtake_us);
+}
+
+static uint32_t need_of(const struct life *life, const struct sequence *sequence)
+{
+    uint32_t rows = sequence->token_capacity - 1, per = life->config.block_tokens;
+    if (life->config.grow && sequence->token_count + 1 < rows)
+        rows = sequence->token_count + 1;
+    return (rows + per - 1) / per;
+}
+
+/* Returns the blocks that the tenant holds, without those of `except` (NULL: none). *others: how
+ * many sequences of other tenants are here. */
+static uint32_t blocks_of(const struct life *life, const struct tenant *tenant,
+                          const struct sequence *except, uint32_t *others)
+{
+    uint32_t blocks = 0;
+    size_t cursor = 0;
+    *others = 0;
+    for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));) {
+        *others += other->tenant != tenant;
+        blocks += other->tenant == tenant && other != except ? other->block_count : 0;
+    }
+    return blocks;
+}
+
+/* The tenant's share doesn't have the sequence's blocks, too. `got`: the last to get blocks; NULL:
+ * none. */
+static bool is_over_share(const struct life *life, const struct sequence *sequence,
+                          const struct sequence *got)
+{
+    uint32_t others, held = blocks_of(life, sequence->tenant, got, &others);
+    return held && others &&
+           held + need_of(life, sequence) >
+               life->config.block_count - life->config.block_count / TENANT_OTHERS_PART;
+}
+
+/* The turn of a waiting sequence's tenant, before `got` got its blocks. */
+static uint64_t turn_before(const struct sequence *sequence, const struct sequence *got)
+{
+    return sequence->tenant == got->tenant ? got->ranked_turn : sequence->tenant->turn;
 }
 
 /* Returns true if its turn is by arrival. If overtake_us is 0, the policy orders the sequences
@@ -25,13 +67,48 @@ static bool is_due(const struct life *life, const struct sequence *sequence)
     return by_policy ? starved(life, sequence, sequence->ran_us) : has_reservation(life, sequence);
 }
 
+/* Blocks that nothing need be evicted for, and one left for each that runs. */
+static bool fits(const struct life *life, const struct sequence *sequence)
+{
+    uint32_t running = 0;
+    size_t cursor = 0;
+    for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));)
+        running += life->config.grow && life_runs(other, other->state);
+    return need_of(life, sequence) + running <=
+           scheduler_load(life->scheduler).blocks[KV_BLOCK_FREE];
+}
+
+/* One that waits for its tenant's share: it has that, or another one of the tenant, which comes
+ * first, needs more than is left of it. */
+static bool is_held_by_share(struct life *life, const struct sequence *sequence)
+{
+    size_t cursor = 0;
+    uint32_t others;
+    if (life->tenants < 2 || !blocks_of(life, sequence->tenant, NULL, &others))
+        return false;
+    for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));) {
+        bool first = other == sequence || has_reservation(life, other);
+        if (first && other->tenant == sequence->tenant && life_waits(other) &&
+            (is_over_share(life, other, NULL) || !others)) {
+            life->happened[DID_HOLD_BACK]++;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* `b`, which is new, gets no blocks while `a` waits. */
-static bool stands_first(const struct life *life, const struct sequence *a,
-                         const struct sequence *b)
+static bool stands_first(struct life *life, const struct sequence *a, const struct sequence *b)
 {
     if (!has_reservation(life, a) || a->class_index > b->class_index)
         return false;
-    if (a->class_index < b->class_index || a->preempted)
+    if (a->tenant != b->tenant && is_held_by_share(life, a))
+        return false;
+    if (a->class_index < b->class_index || b->likely_late)
+        return true;
+    if (turn_before(a, b) != b->ranked_turn)
+        return turn_before(a, b) < b->ranked_turn;
+    if (a->preempted)
         return true;
     return is_due(life, a) && (!is_due(life, b) || a->order < b->order);
 }
@@ -39,6 +116,12 @@ static bool stands_first(const struct life *life, const struct sequence *a,
 void check_reserved(struct life *life, const struct sequence *got)
 {
     size_t cursor = 0;
+    uint32_t others, held = blocks_of(life, got->tenant, got, &others);
+    if (held && others &&
+        held + got->block_count >
+            life->config.block_count - life->config.block_count / TENANT_OTHERS_PART)
+        life_fail(life, HOLDS_SHARE, "%llu got blocks beyond the share of its tenant",
+                  (unsigned long long)got->key.request);
     for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));) {
         if (!life_waits(other))
             continue;
@@ -46,24 +129,17 @@ void check_reserved(struct life *life, const struct sequence *got)
             life_fail(life, HOLDS_ORDER, "offline %llu got blocks while %llu waits",
                       (unsigned long long)got->key.request, (unsigned long long)other->key.request);
         if (other->class_index == got->class_index && other->order < got->order)
-            life->happened[DID_OVERTAKE]++;
+            life->happened[turn_before(other, got) > got->ranked_turn ? DID_TAKE_TURNS
+                                                                      : DID_OVERTAKE]++;
+        if (other->class_index == got->class_index && !other->likely_late &&
+            turn_before(other, got) < got->ranked_turn && fits(life, other) &&
+            !is_held_by_share(life, other))
+            life_fail(life, HOLDS_TURN, "%llu got blocks before %llu, whose tenant was served less",
+                      (unsigned long long)got->key.request, (unsigned long long)other->key.request);
         if (stands_first(life, other, got))
             life_fail(life, HOLDS_ORDER, "%llu got blocks before %llu, which stands first",
                       (unsigned long long)got->key.request, (unsigned long long)other->key.request);
     }
-}
-
-/* Blocks that nothing need be evicted for, and one left for each that runs. */
-static bool fits(const struct life *life, const struct sequence *sequence)
-{
-    uint32_t rows = sequence->token_capacity - 1, running = 0, per = life->config.block_tokens;
-    if (life->config.grow && sequence->token_count + 1 < rows)
-        rows = sequence->token_count + 1;
-    size_t cursor = 0;
-    for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));)
-        running += life->config.grow && life_runs(other, other->state);
-    return (rows + per - 1) / per + running <=
-           scheduler_load(life->scheduler).blocks[KV_BLOCK_FREE];
 }
 
 /* One that waits on purpose: another one, not below its class, has a reservation; or it is offline,
@@ -82,11 +158,11 @@ static bool is_held_back(const struct life *life, const struct sequence *sequenc
     return false;
 }
 
-static bool is_higher_waiting(const struct life *life, uint32_t class_index)
+static bool is_higher_waiting(struct life *life, uint32_t class_index)
 {
     size_t cursor = 0;
     for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));)
-        if (life_waits(other) && other->class_index < class_index)
+        if (life_waits(other) && other->class_index < class_index && !is_held_by_share(life, other))
             return true;
     return false;
 }
@@ -109,7 +185,8 @@ void check_waiting(struct life *life)
     check_came_back(life);
     size_t cursor = 0;
     for (struct sequence *sequence; (sequence = scheduler_next(life->scheduler, &cursor));)
-        if (life_waits(sequence) && fits(life, sequence) && !is_held_back(life, sequence))
+        if (life_waits(sequence) && fits(life, sequence) && !is_held_back(life, sequence) &&
+            !is_held_by_share(life, sequence))
             life_fail(life, HOLDS_ROOM, "%llu waits, and would fit",
                       (unsigned long long)sequence->key.request);
 }
@@ -135,8 +212,11 @@ static void check_pair(struct life *life, const struct glimpse *poor, const stru
     if (rich_class > poor_class)
         life_fail(life, HOLDS_ORDER, "%llu of class %u has no rows, %llu of class %u has", without,
                   poor_class, with, rich_class);
-    if (rich_class != poor_class)
+    if (rich_class != poor_class || poor->sequence->tenant->turn > rich->sequence->tenant->turn)
         return;
+    if (poor->sequence->tenant->turn < rich->sequence->tenant->turn)
+        life_fail(life, HOLDS_TURN, "%llu has no rows, %llu of a tenant that was served more has",
+                  without, with);
     bool poor_starved = starved(life, poor->sequence, poor->ran_us);
     bool rich_starved = starved(life, rich->sequence, rich->ran_us);
     bool came_first = poor->sequence->order < rich->sequence->order;

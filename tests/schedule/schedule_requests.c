@@ -15,7 +15,7 @@ static void remember(struct life *life, const struct sequence *sequence)
     memcpy(shadow->tokens, sequence->tokens, sequence->token_count * sizeof *shadow->tokens);
 }
 
-static void life_remove(struct life *life, struct sequence *sequence)
+void requests_remove(struct life *life, struct sequence *sequence)
 {
     life_shadow(life, sequence->key)->live = false;
     scheduler_remove(life->scheduler, sequence);
@@ -37,16 +37,20 @@ static void arrive(struct life *life)
 {
     static const enum priority priorities[] = {PRIORITY_NORMAL, PRIORITY_NORMAL, PRIORITY_HIGH,
                                                PRIORITY_OFFLINE};
-    struct sequence_spec spec = {.key = {life->next_request, 1},
-                                 .plan = (enum sequence_plan)life_below(life, 3),
-                                 .priority = priorities[life_below(life, 4)],
-                                 .arrived_us = life->now_us,
-                                 .token_count =
-                                     1 + life_below(life, life_chance(life, 3) ? 50 : 12),
-                                 .sampling = sampling_default()};
+    struct sequence_spec spec = {
+        .key = {life->next_request, 1},
+        .plan = (enum sequence_plan)life_below(life, 3),
+        .priority = priorities[life_below(life, 4)],
+        .arrived_us = life->now_us,
+        .token_count = 1 + life_below(life, life_chance(life, 3) ? 50 : 12),
+        .tenant = life->tenants < 2 ? 0 : life_below(life, life->tenants),
+        .deadline_left_us =
+            life->deadlines && life_chance(life, 3) ? 1 + life_below(life, 2000000) : 0,
+        .sampling = sampling_default()};
     spec.emitted_count = life_chance(life, 4) ? life_below(life, spec.token_count) : 0;
     spec.sampling.max_tokens = spec.emitted_count + 1 + life_below(life, 30);
     spec.sampling.seed = life_below(life, 1000);
+    spec.sampling.ignore_eos = spec.deadline_left_us && life_chance(life, 2);
     spec.tokens = calloc(spec.token_count, sizeof *spec.tokens);
     uint32_t family = life_below(life, 3), common = life_below(life, spec.token_count + 1);
     for (uint32_t i = 0; i < spec.token_count; i++)
@@ -81,7 +85,7 @@ void requests_finished(struct life *life, struct sequence *sequence)
     life_trace(life, "%llu.%u ends", (unsigned long long)sequence->key.request,
                sequence->key.attempt);
     if (sequence->plan != PLAN_HAND_OFF)
-        life_remove(life, sequence);
+        requests_remove(life, sequence);
 }
 
 static void admit(struct life *life, struct sequence *sequence)
@@ -103,12 +107,12 @@ static void happen_to(struct life *life, struct sequence *sequence)
         admit(life, sequence);
     } else if (sequence->state == SEQUENCE_HELD && life_chance(life, 2)) {
         check_reads(life, sequence, sequence->computed); /* a reader's last look */
-        life_remove(life, sequence);
+        requests_remove(life, sequence);
     } else if (!life->draining && life_chance(life, 20)) {
         life->happened[DID_CANCEL]++;
         life_trace(life, "%llu.%u is cancelled", (unsigned long long)sequence->key.request,
                    sequence->key.attempt);
-        life_remove(life, sequence);
+        requests_remove(life, sequence);
     }
 }
 

@@ -41,6 +41,14 @@ enum life_invariant {
      * one lacks, and no sequence comes back from a preemption while a higher one waits. */
     HOLDS_ORDER,
     HOLDS_ROOM, /* a sequence that fits gets blocks, even behind others without a reservation */
+    /* Blocks and rows go to the tenant that was served less. A light tenant beside a heavy one
+     * waits hardly longer than alone. */
+    HOLDS_TURN,
+    /* beside others no tenant gets more blocks than its share */
+    HOLDS_SHARE,
+    /* No row is computed after a deadline. In overload hardly any work is for answers that miss
+     * their deadlines, and none is given up that would be in time. */
+    HOLDS_DEADLINE,
     /* a sequence starved beyond the bound goes before others; starved ones by arrival */
     HOLDS_STARVE,
     HOLDS_ENDS,   /* every sequence ends, and no wake-up is lost */
@@ -68,6 +76,9 @@ enum life_event {
     DID_PROMOTE,
     DID_BOUND, /* the time bound reduced the prompt rows of a step */
     DID_FINISH,
+    DID_MISS,       /* a sequence missed its deadline */
+    DID_HOLD_BACK,  /* a sequence that fits waits: its tenant has its share */
+    DID_TAKE_TURNS, /* blocks went to a tenant that was served less, before one that came first */
     DID_COUNT
 };
 const char *life_event_name(enum life_event event);
@@ -98,6 +109,8 @@ struct life {
     struct cost_model cost; /* learns the same as the scheduler's */
     struct scheduler *scheduler;
     uint64_t next_request;
+    uint32_t tenants; /* 0 and 1: one */
+    bool deadlines;   /* some requests have one */
     struct shadow shadows[LIFE_SEQUENCES];
     uint64_t blocks[LIFE_BLOCKS][LIFE_BLOCK_TOKENS], slots[LIFE_SLOTS][LIFE_BLOCK_TOKENS];
     struct glimpse before[LIFE_SEQUENCES];
@@ -127,6 +140,7 @@ uint32_t life_draw(uint64_t content, uint64_t seed);
 void requests_happen(struct life *life);
 void requests_land(struct life *life); /* senders write a few more rows */
 void requests_finished(struct life *life, struct sequence *sequence);
+void requests_remove(struct life *life, struct sequence *sequence);
 
 /* A sender writes a prompt into landing blocks as far as `rows`, each row once. */
 void played_land(struct life *life, const struct sequence *sequence, uint32_t rows);
@@ -168,5 +182,28 @@ void check_reads(struct life *life, const struct sequence *sequence, uint32_t ro
 void check_write(struct life *life, const struct sequence *sequence, uint32_t position);
 void check_answer(struct life *life, const struct sequence *sequence);
 void check_blocks(struct life *life);
+
+/* --- schedule_fair.c: tenants and deadlines, served in virtual time --- */
+
+struct fair_result {
+    /* The light tenant's time to the first token, 99th percentile: alone, beside a heavy tenant. */
+    uint64_t alone_us, beside_us;
+    uint32_t light_count, heavy_count; /* answers that ended */
+};
+/* A tenant with small requests, and one with 128 answers of 2,000 tokens. `grow`: blocks are taken
+ * as answers grow, and preemption gives them back. */
+struct fair_result fair_run(bool grow);
+
+struct overload_result {
+    uint64_t work_us, wasted_us; /* work for all answers; for those that missed */
+    uint32_t in_time, missed;    /* answers */
+    uint32_t given_up_early;     /* ended before their deadlines */
+    uint64_t in_time_until_us;   /* when the last one in time ended */
+    uint32_t capacity;           /* answers that a full batch gives until then */
+};
+/* Requests come `load` times as fast as they can be served, each with a deadline. */
+struct overload_result overload_run(double load);
+/* One request alone, with so much of the time that it needs. Returns its tokens at the end. */
+uint32_t deadline_alone(double part, uint32_t max_tokens);
 
 #endif

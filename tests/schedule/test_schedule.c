@@ -56,6 +56,54 @@ static void test_lives_that_broke_once(void **state)
     }
 }
 
+/* In virtual time. `invariant` is what schedule_mutants.py knows a broken rule by. */
+static void expect(bool holds, enum life_invariant invariant, const char *sentence)
+{
+    if (holds)
+        return;
+    printf("BROKEN %s, seed 0: %s\n", life_invariant_name(invariant), sentence);
+    fflush(stdout);
+    fail_msg("%s: %s", life_invariant_name(invariant), sentence);
+}
+
+static void test_a_light_tenant_beside_a_heavy_one(void **state)
+{
+    (void)state;
+    for (int grow = 0; grow < 2; grow++) {
+        struct fair_result result = fair_run(grow);
+        double ratio = (double)result.beside_us / (double)result.alone_us;
+        printf(
+            "%-9s P99 of the first token: alone %.1f ms, beside 128 answers of 2,000 tokens %.1f "
+            "ms (x %.2f); %u and %u ended\n",
+            grow ? "growing:" : "reserved:", (double)result.alone_us / 1000,
+            (double)result.beside_us / 1000, ratio, result.light_count, result.heavy_count);
+        expect(ratio <= 3, HOLDS_TURN, "the light tenant waits more than 3 times as long as alone");
+        expect(result.light_count == 300, HOLDS_TURN, "some of the light tenant's never end");
+        expect(result.heavy_count == 128, HOLDS_TURN, "some of the heavy tenant's never end");
+    }
+}
+
+static void test_overload_with_deadlines(void **state)
+{
+    (void)state;
+    static const double loads[] = {0.8, 5, 10};
+    for (size_t i = 0; i < sizeof loads / sizeof *loads; i++) {
+        struct overload_result result = overload_run(loads[i]);
+        double wasted = (double)result.wasted_us / (double)result.work_us;
+        printf("load %4.1f: %4u in time of %u that were possible, %4u missed, %.1f%% of the work "
+               "was for them, %u given up early\n",
+               loads[i], result.in_time, result.capacity, result.missed, 100 * wasted,
+               result.given_up_early);
+        expect(wasted <= 0.1, HOLDS_DEADLINE, "more than a tenth of the work is for misses");
+        expect(loads[i] > 1 || result.missed == 0, HOLDS_DEADLINE, "misses without overload");
+        expect(loads[i] < 1 || result.in_time >= result.capacity * 0.8, HOLDS_DEADLINE,
+               "overload leaves less than 80% of the goodput");
+    }
+    expect(deadline_alone(1.05, 100) == 100, HOLDS_DEADLINE, "given up though it is in time");
+    expect(deadline_alone(0.5, 100) == 0, HOLDS_DEADLINE, "begun though it is late");
+    expect(deadline_alone(0.9, 100) < 90, HOLDS_DEADLINE, "goes on though it is late");
+}
+
 static void test_random_schedules(void **state)
 {
     (void)state;
@@ -78,6 +126,8 @@ static void test_random_schedules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_lives_that_broke_once),
+                                       cmocka_unit_test(test_a_light_tenant_beside_a_heavy_one),
+                                       cmocka_unit_test(test_overload_with_deadlines),
                                        cmocka_unit_test(test_random_schedules)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,6 +37,7 @@ struct seen {
     char source_address[128], source_name[64], request_name[160];
     uint64_t seed;
     uint32_t max_tokens, priority;
+    uint64_t tenant, deadline_left_us;
     bool logprobs, prompt_logprobs, logits_hash; /* requested outputs */
     uint32_t scores_from, choice;
 };
@@ -125,7 +126,9 @@ static inline void fake_on_message(struct rpc_call *call, struct rpc_bytes bytes
                              .request = prefill->request,
                              .attempt = prefill->attempt,
                              .prompt_count = (uint32_t)prefill->n_prompt,
-                             .priority = (uint32_t)prefill->priority};
+                             .priority = (uint32_t)prefill->priority,
+                             .tenant = prefill->tenant,
+                             .deadline_left_us = prefill->deadline_left_us};
         fake_copy_sampling(&seen, prefill->sampling);
         fake_copy_emitted(&seen, prefill->n_emitted, prefill->emitted);
         snprintf(seen.request_name, sizeof seen.request_name, "%s", prefill->request_name);
@@ -136,6 +139,8 @@ static inline void fake_on_message(struct rpc_call *call, struct rpc_bytes bytes
                              .attempt = decode->attempt,
                              .prompt_count = (uint32_t)decode->n_prompt,
                              .priority = (uint32_t)decode->priority,
+                             .tenant = decode->tenant,
+                             .deadline_left_us = decode->deadline_left_us,
                              .has_handle = decode->handle != NULL};
         fake_copy_sampling(&seen, decode->sampling);
         if (decode->handle) {
@@ -426,18 +431,24 @@ static inline void fake_step_failed(struct fake *fake, const struct seen *job, c
     fake_lost_by(fake, job, "step_failed", how);
 }
 
-static inline void fake_refused(struct fake *fake, const struct seen *job, bool retry)
+static inline void fake_refused_by(struct fake *fake, const struct seen *job, const char *reason,
+                                   const char *how, bool retry)
 {
     Baton__Worker__V1__Refused refused = BATON__WORKER__V1__REFUSED__INIT;
     refused.request = job->request;
     refused.attempt = job->attempt;
-    refused.reason = "limit";
-    refused.message = "needs 9 blocks, the pool has 8";
+    refused.reason = (char *)reason;
+    refused.message = (char *)how;
     refused.retry = retry;
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_REFUSED;
     up.refused = &refused;
     fake_say(fake, &up);
+}
+
+static inline void fake_refused(struct fake *fake, const struct seen *job, bool retry)
+{
+    fake_refused_by(fake, job, "limit", "needs 9 blocks, the pool has 8", retry);
 }
 
 static inline void fake_load(struct fake *fake, uint32_t blocks_free)

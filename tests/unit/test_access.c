@@ -245,6 +245,34 @@ static void test_a_call_of_several_parts(void **state)
     access_settle(next, 500, NOW_US);
 }
 
+/* A key with two running requests may have two choices of one, or one of two. */
+static void test_each_choice_counts_as_running(void **state)
+{
+    struct world *world = *state;
+    struct access_refusal refusal;
+    assert_int_equal(access_run(NULL, 16, &refusal), REASON_NONE);
+    struct access_grant *grant = let_in(world, "test", NOW_US);
+    assert_int_equal(access_run(grant, 3, &refusal), REASON_QUOTA);
+    assert_non_null(strstr(refusal.why.text, "more choices than the 2"));
+    assert_int_equal(refusal.retry_after_s, 0);
+    assert_int_equal(access_run(grant, 2, &refusal), REASON_NONE);
+    assert_int_equal(turned_away(world, "test", NOW_US, &refusal), REASON_RATE_LIMITED);
+    assert_int_equal(refusal.retry_after_s, 1);
+    access_choice_ended(NULL, NOW_US);
+    access_choice_ended(grant, NOW_US + 8000000);
+    struct access_grant *next = let_in(world, "test", NOW_US);
+    assert_int_equal(access_run(next, 1, &refusal), REASON_NONE);
+    assert_int_equal(access_run(next, 2, &refusal), REASON_RATE_LIMITED);
+    assert_int_equal(refusal.retry_after_s, 4); /* two run, each for 8 s */
+    access_choice_ended(grant, NOW_US);         /* the last one runs as long as its call */
+    assert_int_equal(turned_away(world, "test", NOW_US, &refusal), REASON_RATE_LIMITED);
+    access_settle(grant, 0, NOW_US);
+    access_settle(next, 0, NOW_US);
+    next = let_in(world, "test", NOW_US);
+    assert_int_equal(access_run(next, 2, &refusal), REASON_NONE); /* all are given back */
+    access_settle(next, 0, NOW_US);
+}
+
 static void test_salts_are_those_of_tenants(void **state)
 {
     struct world *world = *state;
@@ -359,6 +387,7 @@ int main(void)
         CASE(test_what_is_not_counted),
         CASE(test_tokens_and_priorities),
         CASE(test_a_call_of_several_parts),
+        CASE(test_each_choice_counts_as_running),
         CASE(test_salts_are_those_of_tenants),
         cmocka_unit_test_setup_teardown(test_a_changed_file, set_up_logged, tear_down_logged),
     };

@@ -26,12 +26,14 @@ struct batch_case {
 static struct sequence *add(struct batch_case *c, enum priority priority, uint32_t prompt,
                             uint32_t computed)
 {
+    static struct tenant one;
     struct sequence *sequence = &c->sequences[c->count];
     *sequence = (struct sequence){.key = {c->count, 1},
                                   .plan = PLAN_LOCAL,
                                   .state = computed < prompt ? SEQUENCE_PREFILL : SEQUENCE_DECODE,
                                   .class_index = priority_class(priority),
                                   .order = c->count,
+                                  .tenant = &one,
                                   .prompt_count = prompt,
                                   .token_count = computed < prompt ? prompt : prompt + 1,
                                   .computed = computed};

@@ -85,6 +85,30 @@ static void test_reserves_hold_in_any_order(void **state)
     assert_true(refused > 100 && beyond_refused > 100);
 }
 
+/* One tenant may hold seven eighths of the places, in calls of any size. The rest is for others. */
+static void test_a_tenant_leaves_places_to_others(void **state)
+{
+    (void)state;
+    static struct world world;
+    setup(&world, 1, 128, 1);
+    for (size_t i = 0; i < 10; i++) {
+        assert_int_equal(admit(&world, i), REASON_NONE);
+        world.calls[i]->tenant = i < 9 ? 1 : 2;
+    }
+    for (size_t i = 0; i < 7; i++)
+        assert_int_equal(dispatch_reserve(world.dispatch, world.calls[i], 0, 16), REASON_NONE);
+    assert_int_equal(dispatch_reserve(world.dispatch, world.calls[7], 0, 1), REASON_OVERLOADED);
+    assert_int_equal(dispatch_reserve(world.dispatch, world.calls[9], 0, 16), REASON_NONE);
+    leave(&world, 0);
+    assert_int_equal(dispatch_reserve(world.dispatch, world.calls[7], 0, 15), REASON_NONE);
+    assert_int_equal(dispatch_reserve(world.dispatch, world.calls[8], 0, 2), REASON_OVERLOADED);
+    assert_int_equal(dispatch_reserve(world.dispatch, world.calls[8], 0, 1), REASON_NONE);
+    for (size_t i = 1; i < 10; i++)
+        leave(&world, i);
+    assert_int_equal(map_count(world.dispatch->tenants), 0);
+    teardown(&world);
+}
+
 /* As many calls with several choices of one model as possible: the other model's places stay, and
  * the admitted count is right. */
 static void test_choices_have_a_place_each(void **state)
@@ -139,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_at_the_door_are_limited),
         cmocka_unit_test(test_reserves_hold_in_any_order),
+        cmocka_unit_test(test_a_tenant_leaves_places_to_others),
         cmocka_unit_test(test_choices_have_a_place_each),
         cmocka_unit_test(test_a_call_that_finds_its_queue_full),
     };

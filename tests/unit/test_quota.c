@@ -21,6 +21,14 @@ static bool begins(struct quota *quota, const struct quota_limits *limits, uint6
     return quota_begin(quota, limits, now_us, retry_us) == QUOTA_GRANTED;
 }
 
+/* A request with one choice, which ran for no time at all. */
+static void ends(struct quota *quota, const struct quota_limits *limits, uint64_t reserved,
+                 uint64_t used, uint64_t now_us)
+{
+    quota_end(quota, limits, reserved, used, now_us);
+    quota_choice_ended(quota, 0);
+}
+
 static void test_no_limits(void **state)
 {
     (void)state;
@@ -68,8 +76,8 @@ static void test_tokens_are_reserved_and_settled(void **state)
     assert_true(begins(&quota, &limits, start_us, &retry_us));
     assert_int_equal(quota_reserve(&quota, &limits, 130, start_us, &retry_us), QUOTA_TOKENS);
     assert_int_equal(retry_us, 3 * SECOND_US);
-    quota_end(&quota, &limits, 0, 0, start_us); /* the refused one */
-    quota_end(&quota, &limits, 500, 470, start_us);
+    ends(&quota, &limits, 0, 0, start_us); /* the refused one */
+    ends(&quota, &limits, 500, 470, start_us);
     assert_int_equal(quota.running, 0);
     assert_true(begins(&quota, &limits, start_us, &retry_us));
     assert_int_equal(quota_reserve(&quota, &limits, 130, start_us, &retry_us), QUOTA_GRANTED);
@@ -98,10 +106,58 @@ static void test_requests_at_once(void **state)
     assert_true(begins(&quota, &limits, start_us, &retry_us));
     assert_int_equal(quota_begin(&quota, &limits, start_us, &retry_us), QUOTA_RUNNING);
     assert_true(retry_us > 0);
-    quota_end(&quota, &limits, 0, 0, start_us);
+    ends(&quota, &limits, 0, 0, start_us);
     assert_true(begins(&quota, &limits, start_us, &retry_us)); /* the refused one took no request */
-    quota_end(&quota, &limits, 0, 0, start_us);
+    ends(&quota, &limits, 0, 0, start_us);
     assert_int_equal(quota_begin(&quota, &limits, start_us, &retry_us), QUOTA_REQUESTS);
+}
+
+static void test_each_choice_runs(void **state)
+{
+    (void)state;
+    struct quota quota = {0};
+    const struct quota_limits limits = {.running = 16};
+    uint64_t retry_us = 7;
+    assert_true(begins(&quota, &limits, start_us, &retry_us));
+    assert_int_equal(quota_run(&quota, &limits, 16, &retry_us), QUOTA_TOO_MANY);
+    assert_int_equal(quota_run(&quota, &limits, 15, &retry_us), QUOTA_GRANTED);
+    assert_int_equal(quota.running, 16);
+    assert_int_equal(quota_begin(&quota, &limits, start_us, &retry_us), QUOTA_RUNNING);
+    quota_choice_ended(&quota, 0);
+    assert_true(begins(&quota, &limits, start_us, &retry_us));
+    assert_int_equal(quota_run(&quota, &limits, 1, &retry_us), QUOTA_RUNNING);
+    assert_int_equal(quota.running, 16);
+    const struct quota_limits none = {.running = 0};
+    assert_int_equal(quota_run(&quota, &none, 1000, &retry_us), QUOTA_GRANTED);
+}
+
+/* 16 choices of 32 s each end at a pace of one in 2 s. */
+static void test_the_wait_is_the_time_until_enough_have_ended(void **state)
+{
+    (void)state;
+    struct quota quota = {0};
+    const struct quota_limits limits = {.running = 16};
+    uint64_t retry_us;
+    assert_true(begins(&quota, &limits, start_us, &retry_us));
+    assert_int_equal(quota_run(&quota, &limits, 15, &retry_us), QUOTA_GRANTED);
+    assert_int_equal(quota_begin(&quota, &limits, start_us, &retry_us), QUOTA_RUNNING);
+    assert_int_equal(retry_us, SECOND_US); /* none has ended: a guess */
+    for (int i = 0; i < 200; i++) {
+        quota_choice_ended(&quota, 32 * SECOND_US);
+        assert_true(begins(&quota, &limits, start_us, &retry_us));
+    }
+    assert_int_equal(quota_begin(&quota, &limits, start_us, &retry_us), QUOTA_RUNNING);
+    assert_int_equal(retry_us, 2 * SECOND_US);
+    quota_choice_ended(&quota, 32 * SECOND_US);
+    assert_true(begins(&quota, &limits, start_us, &retry_us));
+    assert_int_equal(quota_run(&quota, &limits, 4, &retry_us), QUOTA_RUNNING);
+    assert_int_equal(retry_us, 8 * SECOND_US);
+    for (int i = 0; i < 100; i++) { /* at most a minute */
+        quota_choice_ended(&quota, UINT64_MAX);
+        assert_true(begins(&quota, &limits, start_us, &retry_us));
+    }
+    assert_int_equal(quota_begin(&quota, &limits, start_us, &retry_us), QUOTA_RUNNING);
+    assert_int_equal(retry_us, QUOTA_MINUTE_US);
 }
 
 static void test_the_largest_numbers_do_not_overflow(void **state)
@@ -117,7 +173,7 @@ static void test_the_largest_numbers_do_not_overflow(void **state)
     assert_int_equal(quota_reserve(&quota, &limits, 1000000000, UINT64_MAX - 5, &retry_us),
                      QUOTA_TOKENS);
     assert_int_equal(retry_us, QUOTA_MINUTE_US);
-    quota_end(&quota, &limits, 1000000000, 0, UINT64_MAX);
+    ends(&quota, &limits, 1000000000, 0, UINT64_MAX);
     assert_int_equal(quota.tokens_used, 0);
 }
 
@@ -147,14 +203,14 @@ static void test_random_lives(void **state)
             enum quota_verdict verdict = quota_reserve(&quota, &limits, tokens, now_us, &retry_us);
             if (verdict == QUOTA_GRANTED) {
                 used += spent = rng_below(&rng, tokens + 1);
-                quota_end(&quota, &limits, tokens, spent, now_us);
+                ends(&quota, &limits, tokens, spent, now_us);
             } else {
                 assert_int_equal(verdict, QUOTA_TOKENS);
                 struct quota then = quota;
                 assert_int_equal(
                     quota_reserve(&then, &limits, tokens, now_us + retry_us, &retry_us),
                     QUOTA_GRANTED);
-                quota_end(&quota, &limits, 0, 0, now_us);
+                ends(&quota, &limits, 0, 0, now_us);
             }
             uint64_t elapsed_us = now_us - start_us;
             assert_true(requests <= limits.requests_per_minute + 1 +
@@ -174,6 +230,8 @@ int main(void)
         cmocka_unit_test(test_tokens_are_reserved_and_settled),
         cmocka_unit_test(test_more_tokens_than_a_minute_has),
         cmocka_unit_test(test_requests_at_once),
+        cmocka_unit_test(test_each_choice_runs),
+        cmocka_unit_test(test_the_wait_is_the_time_until_enough_have_ended),
         cmocka_unit_test(test_the_largest_numbers_do_not_overflow),
         cmocka_unit_test(test_random_lives),
     };

@@ -22,6 +22,48 @@ static void test_deadlines(void **state)
     cluster_stop(&c);
 }
 
+#define LATE "its deadline can't be met any more"
+
+/* A worker that can't meet the client's deadline says so, and no other worker is tried. It doesn't
+ * make deadlines up. */
+static void test_a_worker_ends_requests_that_are_too_late(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct client second;
+    struct seen prefill, decode;
+    struct router_config config = world_config();
+    config.default_deadline_us = 0;
+    cluster_start_with(&c, &config);
+    client_start(&c.world, &c.client, &(struct ask){.deadline_us = WORLD_LIMIT_US});
+    prefill = fake_expect(&c.prefill, SEEN_PREFILL);
+    assert_true(prefill.deadline_left_us > 0 && prefill.deadline_left_us <= 2 * WORLD_LIMIT_US);
+    assert_true(prefill.tenant != 0);
+    fake_refused_by(&c.prefill, &prefill, "deadline", LATE, false);
+    client_wait_end(&c.client, RPC_DEADLINE_EXCEEDED, "deadline");
+    assert_non_null(strstr(c.client.sentence, LATE));
+    assert_int_equal(fake_expect(&c.prefill, SEEN_RELEASE).request, prefill.request);
+    client_stop(&c.client);
+
+    uint64_t tenant = prefill.tenant;
+    cluster_to_decode(&c, &(struct ask){.deadline_us = WORLD_LIMIT_US}, &prefill, &decode);
+    assert_true(prefill.tenant == tenant && decode.tenant == tenant);
+    assert_true(decode.deadline_left_us > 0 && decode.deadline_left_us <= 2 * WORLD_LIMIT_US);
+    fake_lost_by(&c.decode, &decode, "deadline", LATE);
+    client_wait_end(&c.client, RPC_DEADLINE_EXCEEDED, "deadline");
+    assert_non_null(strstr(c.client.sentence, LATE));
+
+    cluster_release(&c, &decode);
+    client_start(&c.world, &second, &(struct ask){.max_tokens = 2});
+    prefill = fake_expect(&c.prefill, SEEN_PREFILL);
+    assert_int_equal(prefill.deadline_left_us, 0);
+    fake_refused_by(&c.prefill, &prefill, "deadline", LATE, false);
+    client_wait_end(&second, RPC_INVALID_ARGUMENT, "refused");
+    client_stop(&second);
+    client_stop(&c.client);
+    cluster_stop(&c);
+}
+
 static void test_the_default_deadline(void **state)
 {
     (void)state;
@@ -627,6 +669,7 @@ int main(void)
     log_init("test", LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_deadlines),
+        cmocka_unit_test(test_a_worker_ends_requests_that_are_too_late),
         cmocka_unit_test(test_the_default_deadline),
         cmocka_unit_test(test_without_workers_requests_end_soon),
         cmocka_unit_test(test_a_request_waits_for_workers_to_come),

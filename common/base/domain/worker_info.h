@@ -10,8 +10,8 @@
 /* Limit of the workers of the other role that one worker is connected to at once. */
 #define CLUSTER_MAX_PEERS 256
 
-/* The longest time that a router gives a worker for a request. Where a client waits longer, the
- * worker hears of no deadline. */
+/* The longest time that a router gives a worker for a request. If a client waits longer, the worker
+ * hears of no deadline. */
 #define WORKER_MAX_DEADLINE_US (UINT64_C(365) * 24 * 3600 * 1000000)
 
 enum worker_role { ROLE_PREFILL = 1, ROLE_DECODE = 2 };

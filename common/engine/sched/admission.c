@@ -1,6 +1,7 @@
 /* Which sequences can ever fit, how many blocks one needs to begin, what it reuses of the prefix
  * cache, and (scheduler_reserve) which one gets blocks next. */
 #include "common/base/assert.h"
+#include "common/base/domain/tenant_share.h"
 #include "common/engine/sched/scheduler_state.h"
 
 #define MATCHES 16 /* cache lookups of one round: each hashes a prompt */
@@ -171,13 +172,15 @@ void admission_end_round(struct scheduler *s)
 static bool has_reservation(const struct scheduler *s, const struct sequence *sequence)
 {
     uint64_t waited_us = s->now_us > sequence->arrived_us ? s->now_us - sequence->arrived_us : 0;
-    return sequence->preempted || waited_us >= s->config.overtake_us;
+    return sequence->preempted || (!sequence->likely_late && waited_us >= s->config.overtake_us);
 }
 
-/* Ranks by class, then preempted, then with a reservation by arrival, then the policy's order. */
+/* Ranks by class, then likely late, then the tenant's turn, then preempted, then with a reservation
+ * by arrival, then the policy's order. */
 static uint64_t rank_of(const struct scheduler *s, const struct sequence *sequence)
 {
-    uint64_t rank = (uint64_t)sequence->class_index << 2;
+    uint64_t rank = (uint64_t)sequence->class_index << 1 | sequence->likely_late;
+    rank = (rank << TENANT_TURN_BITS | sequence->tenant->turn) << 2;
     if (sequence->preempted)
         return rank << POLICY_RANK_BITS;
     /* With overtake_us 0 all have a reservation, and the policy still orders them. */
@@ -189,13 +192,22 @@ static uint64_t rank_of(const struct scheduler *s, const struct sequence *sequen
 static void begin_round(struct scheduler *s)
 {
     s->queue.count = s->growers = 0;
+    tenants_set_turns(&s->tenants);
+    for (uint32_t i = 0; i < s->tenants.present_count; i++) {
+        s->tenants.present[i]->blocks = 0;
+        s->tenants.present[i]->held_back = false;
+    }
     for (uint32_t i = 0; i < s->count; i++) {
         struct sequence *sequence = s->by_arrival[i];
         s->growers += scheduler_runs(sequence);
+        sequence->tenant->blocks += sequence->block_count;
         if (!scheduler_waits(sequence))
             continue;
+        sequence->likely_late =
+            sequence->deadline_us != UINT64_MAX && deadline_is_likely_missed(s, sequence);
         if (s->policy->age)
             s->policy->age(sequence, s->now_us, s->config.starve_us);
+        sequence->ranked_turn = sequence->tenant->turn;
         s->queue.entries[s->queue.count++] =
             (struct ranked){rank_of(s, sequence), sequence->order, sequence};
     }
@@ -203,25 +215,59 @@ static void begin_round(struct scheduler *s)
     s->matches_left = MATCHES;
     s->online_waits = false;
     s->blocked = NULL;
+    s->had_turns = false;
     s->queue_is_built = true;
 }
 
-struct sequence *scheduler_reserve(struct scheduler *s, uint64_t now_us)
+/* Takes the first one. Its tenant may have had a turn since it was ranked: then it is ranked
+ * again. */
+static struct sequence *take_first(struct scheduler *s)
 {
-    scheduler_set_now(s, now_us);
-    if (!s->queue_is_built)
-        begin_round(s);
-    uint32_t offline = priority_class(PRIORITY_OFFLINE);
     for (struct sequence *sequence; (sequence = ranking_take(&s->queue));) {
+        if (sequence->tenant->turn == sequence->ranked_turn)
+            return sequence;
+        sequence->ranked_turn = sequence->tenant->turn;
+        ranking_put(&s->queue, (struct ranked){rank_of(s, sequence), sequence->order, sequence});
+    }
+    return NULL;
+}
+
+/* Returns false if the sequence's tenant must leave the blocks to others. Once the sequence has a
+ * reservation, later ones of the tenant must not overtake it, or it would wait for ever. */
+static bool is_within_share(struct scheduler *s, const struct sequence *sequence)
+{
+    struct tenant *tenant = sequence->tenant;
+    if (!tenant->blocks || !tenants_has_others(&s->tenants, tenant, s->now_us))
+        return true;
+    uint64_t blocks = (uint64_t)tenant->blocks + admission_need(s, sequence);
+    bool fits = !tenant->held_back && blocks <= tenant_share(s->config.block_count, 1);
+    tenant->held_back |= !fits && has_reservation(s, sequence);
+    return fits;
+}
+
+/* Returns the next sequence of this round that gets blocks. */
+static struct sequence *reserve_next(struct scheduler *s)
+{
+    uint32_t offline = priority_class(PRIORITY_OFFLINE);
+    for (struct sequence *sequence; (sequence = take_first(s));) {
         if (sequence->class_index == offline && s->online_waits)
             break; /* all that follow are offline, too */
         if (sequence->preempted && s->blocked && s->blocked->class_index < sequence->class_index)
             break; /* it may have been preempted for `blocked`: it must not take the room back */
+        if (!is_within_share(s, sequence)) {
+            s->online_waits |= sequence->class_index != offline;
+            continue;
+        }
         if (take_blocks(s, sequence)) {
             bool is_known = sequence->preempted;
             sequence->preempted = false;
+            sequence->tenant->blocks += sequence->block_count;
             if (is_known)
                 continue;
+            tenants_serve(&s->tenants, sequence->tenant,
+                          (uint64_t)TENANT_PROMPT_WEIGHT *
+                              (sequence->prompt_count - sequence->computed));
+            tenants_set_turn(&s->tenants, sequence->tenant);
             return sequence;
         }
         if (!s->blocked)
@@ -232,6 +278,22 @@ struct sequence *scheduler_reserve(struct scheduler *s, uint64_t now_us)
         if (admission_available(s) == 0)
             break;
     }
-    admission_end_round(s);
+    return NULL;
+}
+
+struct sequence *scheduler_reserve(struct scheduler *s, uint64_t now_us)
+{
+    scheduler_set_now(s, now_us);
+    for (bool again = true; again;) {
+        if (!s->queue_is_built)
+            begin_round(s);
+        struct sequence *sequence = reserve_next(s);
+        if (sequence) {
+            s->had_turns = s->tenants.present_count > 1;
+            return sequence;
+        }
+        again = s->had_turns; /* after turns the order is another one */
+        admission_end_round(s);
+    }
     return NULL;
 }

@@ -32,7 +32,9 @@ static void collect(struct batch *batch, const struct policy *policy,
             group += OFFLINE;
         struct ranking *ranking = &batch->groups[group];
         ranking->entries[ranking->count++] = (struct ranked){
-            (uint64_t)sequence->class_index << POLICY_RANK_BITS | policy_rank(policy, sequence),
+            ((uint64_t)sequence->class_index << TENANT_TURN_BITS | sequence->tenant->turn)
+                    << POLICY_RANK_BITS |
+                policy_rank(policy, sequence),
             sequence->order, sequence};
     }
 }

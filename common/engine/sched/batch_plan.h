@@ -4,7 +4,8 @@
  * sequences take part. Prompts are cut into chunks. A step's budget goes first to decodes, one row
  * each, then to prompts that were begun, then to new prompts (Agrawal et al., SARATHI-Serve, OSDI
  * 24). So no decode ever waits for a prompt. `offline` sequences get the rest, their decodes first.
- * The policy (policy.h) chooses among decodes when not all have a place, and orders the prompts.
+ * Tenants take turns (tenants.h) among decodes when not all have a place, and among prompts; the
+ * policy (policy.h) orders the sequences of tenants that are equal.
  *
  * Every answer in a step waits for all rows of that step. Beside decodes, prompts therefore have
  * only as many rows as fit into `chunk_us` by the cost model. Decodes of `offline` sequences don't

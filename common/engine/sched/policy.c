@@ -138,3 +138,11 @@ struct sequence *ranking_take(struct ranking *ranking)
         sink_down(ranking, 0);
     return first;
 }
+
+void ranking_put(struct ranking *ranking, struct ranked entry)
+{
+    uint32_t at = ranking->count++;
+    for (; at > 0 && before(&entry, &ranking->entries[(at - 1) / 2]); at = (at - 1) / 2)
+        ranking->entries[at] = ranking->entries[(at - 1) / 2];
+    ranking->entries[at] = entry;
+}

@@ -67,5 +67,7 @@ struct ranking {
 };
 void ranking_build(struct ranking *ranking);
 struct sequence *ranking_take(struct ranking *ranking); /* NULL: none is left */
+/* Puts one in that was taken. */
+void ranking_put(struct ranking *ranking, struct ranked entry);
 
 #endif

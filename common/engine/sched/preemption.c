@@ -1,9 +1,10 @@
 /* Blocks for sequences that grow, room for a higher class, and the victims that give blocks up:
  * which sequence it is, and whether its rows are swapped out or computed again.
  *
- * Victims: the newest of the lowest class first. Never the oldest of the highest class that runs:
- * so one sequence always gets to its end. Blocks that a handle pins, that land from elsewhere, or
- * that a plan is about to swap in, are never taken. */
+ * Victims: the newest of the lowest class first. In a class, tenants that hold more blocks than an
+ * equal part for each tenant that is here give first, then all. Never the oldest of the highest
+ * class that runs: so one sequence always gets to its end. Blocks that a handle pins, that land
+ * from elsewhere, or that a plan is about to swap in, are never taken. */
 #include "common/base/assert.h"
 #include "common/engine/sched/scheduler_state.h"
 
@@ -32,7 +33,8 @@ void preemption_begin_plan(struct scheduler *s)
     s->plan_swap_ins = s->swap_ins;
     s->swap_ins = (struct moves){done.list, 0};
     s->plan_swap_outs.count = 0;
-    s->protected_is_known = false; /* most plans need no victim */
+    s->victims_are_known = false; /* most plans need no victim */
+    s->victims_of_all = s->tenants.present_count <= 1;
     s->victim_class = PRIORITY_CLASSES - 1;
     s->victim_at = s->count;
 }
@@ -64,42 +66,69 @@ void preemption_forget(struct scheduler *s, const struct sequence *sequence)
 
 /* ---------------------------------------------------------------- victims */
 
-/* Returns the oldest of the highest class that ran when this plan began; NULL: none. */
-static const struct sequence *protected_of(struct scheduler *s)
+/* Finds the oldest of the highest class that ran when this plan began (NULL: none), and how many
+ * blocks each tenant holds. */
+static void know_victims(struct scheduler *s)
 {
-    if (s->protected_is_known)
-        return s->protected;
-    s->protected_is_known = true;
+    if (s->victims_are_known)
+        return;
+    s->victims_are_known = true;
     s->protected = NULL;
+    for (uint32_t i = 0; i < s->tenants.present_count; i++)
+        s->tenants.present[i]->blocks = 0;
     for (uint32_t i = 0; i < s->count; i++) {
         const struct sequence *sequence = s->by_arrival[i];
+        sequence->tenant->blocks += sequence->block_count;
         if (scheduler_runs(sequence) &&
             (!s->protected || sequence->class_index < s->protected->class_index))
             s->protected = sequence;
     }
-    return s->protected;
 }
 
-static bool can_give(struct scheduler *s, const struct sequence *sequence)
+/* Returns an equal part of all blocks for each tenant that is here. */
+static uint32_t equal_part(const struct scheduler *s)
 {
-    return scheduler_runs(sequence) && sequence != protected_of(s) && !sequence->arriving;
+    return s->config.block_count / s->tenants.present_count;
 }
 
-/* Returns this plan's next victim in lowest_class or below it; NULL: none. Finds each once. */
-static struct sequence *next_victim(struct scheduler *s, uint32_t lowest_class)
+/* Returns whether the sequence may give its blocks to one that waits (NULL: to one that grows).
+ * Higher classes take from all tenants. In its own class one that waits takes from tenants that
+ * were served more and hold more than their part: these don't take it back. */
+static bool may_give(struct scheduler *s, const struct sequence *sequence,
+                     const struct sequence *waiting)
+{
+    know_victims(s);
+    if (!scheduler_runs(sequence) || sequence == s->protected || sequence->arriving)
+        return false;
+    const struct tenant *tenant = sequence->tenant;
+    if (waiting)
+        return sequence->class_index > waiting->class_index ||
+               (tenant->blocks > equal_part(s) && tenant->turn > waiting->tenant->turn);
+    return s->victims_of_all || tenant->blocks > equal_part(s);
+}
+
+/* Returns this plan's next victim in lowest_class or below it, for one that waits or (NULL) grows;
+ * NULL: none. Finds each once. In a class tenants that hold little give last. */
+static struct sequence *next_victim(struct scheduler *s, uint32_t lowest_class,
+                                    const struct sequence *waiting)
 {
     for (;;) {
         if (s->victim_class < lowest_class)
             return NULL;
         while (s->victim_at > 0) {
             struct sequence *sequence = s->by_arrival[--s->victim_at];
-            if (sequence->class_index == s->victim_class && can_give(s, sequence))
+            if (sequence->class_index == s->victim_class && may_give(s, sequence, waiting))
                 return sequence;
+        }
+        s->victim_at = s->count;
+        if (!waiting && !s->victims_of_all) {
+            s->victims_of_all = true;
+            continue;
         }
         if (s->victim_class == 0)
             return NULL;
         s->victim_class--;
-        s->victim_at = s->count;
+        s->victims_of_all = s->tenants.present_count <= 1;
     }
 }
 
@@ -142,6 +171,7 @@ static void take_from(struct scheduler *s, struct sequence *victim)
         swap_out(s, victim, blocks);
     else
         drop(s, victim);
+    victim->tenant->blocks -= victim->block_count;
     victim->block_count = 0;
     victim->preempted = true;
     s->plan.freed = true;
@@ -163,9 +193,10 @@ static bool grow(struct scheduler *s, const struct planned_rows *part)
     while (!has_blocks(s, part)) {
         if (admission_make_free(s, 1)) {
             admission_take(s, part->sequence, 1);
+            part->sequence->tenant->blocks++;
             continue;
         }
-        struct sequence *victim = next_victim(s, 0);
+        struct sequence *victim = next_victim(s, 0, NULL);
         if (!victim)
             return false; /* all is pinned, landing or held: the next step may find some */
         take_from(s, victim);
@@ -202,30 +233,58 @@ void preemption_mark_stalled(struct scheduler *s, bool mark)
     }
 }
 
-/* ---------------------------------------------------------------- room for a higher class */
+/* ---------------------------------------------------------------- room for one that waits */
+
+/* Blocks that victims would give up, and how many victims that takes. */
+struct yield {
+    uint64_t blocks;
+    uint32_t victims;
+};
+
+/* Adds what the sequence would give up for `waiting`. Call it for the newest first. Each tenant is
+ * counted down: no more than what it has above its part is taken from the class of `waiting`.
+ * Blocks that two victims share count twice: then it may turn out not to be enough. */
+static void add_yield(struct scheduler *s, const struct sequence *sequence,
+                      const struct sequence *waiting, struct yield *yield)
+{
+    if (!may_give(s, sequence, waiting))
+        return;
+    yield->blocks += sequence->block_count;
+    yield->victims++;
+    sequence->tenant->blocks -= sequence->block_count;
+}
 
 void preemption_for_waiting(struct scheduler *s)
 {
     const struct sequence *waiting = s->blocked;
-    if (!waiting)
+    if (!waiting || waiting->likely_late)
         return;
     uint64_t need = admission_need(s, waiting);
-    /* Blocks that two victims share count twice: then it may turn out not to be enough. */
-    uint64_t lower_blocks = 0;
-    uint32_t victims = 0, kept = 0;
+    uint32_t lowest_class = waiting->class_index + 1, kept = 0;
+    struct yield yield = {0, 0};
     s->growers = 0;
-    for (uint32_t i = 0; i < s->count; i++) {
+    for (uint32_t i = s->count; i-- > 0;) {
         const struct sequence *sequence = s->by_arrival[i];
         s->growers += scheduler_runs(sequence);
-        if (sequence->class_index > waiting->class_index && can_give(s, sequence)) {
-            lower_blocks += sequence->block_count;
-            victims++;
-        }
+        if (sequence->class_index > waiting->class_index)
+            add_yield(s, sequence, waiting, &yield);
     }
-    if (victims == 0 || need + s->growers - victims > lower_blocks + admission_available(s))
+    if (s->tenants.present_count > 1) {
+        know_victims(s);
+        bool is_poor = waiting->tenant->blocks + need <= equal_part(s);
+        lowest_class -= is_poor;
+        for (uint32_t i = s->count; is_poor && i-- > 0;)
+            if (s->by_arrival[i]->class_index == waiting->class_index)
+                add_yield(s, s->by_arrival[i], waiting, &yield);
+        s->victims_are_known = false;           /* the tenants were counted down */
+        s->victim_class = PRIORITY_CLASSES - 1; /* the search passed tenants that hold little */
+        s->victim_at = s->count;
+    }
+    if (yield.victims == 0 ||
+        need + s->growers - yield.victims > yield.blocks + admission_available(s))
         return;
     while (!admission_make_room(s, (uint32_t)need)) {
-        struct sequence *victim = next_victim(s, waiting->class_index + 1);
+        struct sequence *victim = next_victim(s, lowest_class, waiting);
         if (!victim)
             break;
         take_from(s, victim);

@@ -63,6 +63,7 @@ static bool allocate(struct scheduler *s)
     return s->sequences && s->empty && s->buckets && s->by_arrival && s->scratch &&
            s->queue.entries && s->parts && s->lacking && s->block_ids && s->end_ids && s->slots &&
            s->swap_ins.list && s->plan_swap_ins.list && s->plan_swap_outs.list &&
+           tenants_init(&s->tenants, s->config.max_sequences, s->config.turn_tokens) == STATUS_OK &&
            kv_blocks_create(s->config.block_count, &s->blocks) == STATUS_OK && open_cache(s);
 }
 
@@ -108,6 +109,7 @@ void scheduler_destroy(struct scheduler *s)
         empty_slot(&s->sequences[i]);
     prefix_cache_destroy(s->cache); /* before the blocks that it watches */
     kv_blocks_destroy(s->blocks);
+    tenants_deinit(&s->tenants);
     free(s->sequences);
     free(s->empty);
     free(s->buckets);
@@ -155,26 +157,30 @@ enum status scheduler_add(struct scheduler *s, const struct sequence_spec *spec,
     uint32_t *blocks = slot->blocks;
     /* Another worker that computes the prompt reports its logprobs, too. */
     bool scores = spec->plan != PLAN_RECEIVE && spec->sampling.prompt_logprobs;
-    *slot =
-        (struct sequence){.key = spec->key,
-                          .next_in_bucket = *bucket,
-                          .plan = spec->plan,
-                          .state = SEQUENCE_WAITING,
-                          .class_index = priority_class(spec->priority),
-                          .order = s->next_order++,
-                          .tokens = tokens,
-                          .token_count = spec->token_count,
-                          .token_capacity = capacity,
-                          .prompt_count = spec->token_count,
-                          .emitted_count = spec->emitted_count,
-                          .arrived_us = spec->arrived_us,
-                          .ran_us = spec->arrived_us,
-                          .root = spec->root,
-                          .score_next = scores ? spec->sampling.prompt_logprobs_from : UINT32_MAX,
-                          .sampling = spec->sampling,
-                          .constraint = spec->constraint,
-                          .blocks = blocks};
-    if (s->policy->weighs_prompts)
+    *slot = (struct sequence){
+        .key = spec->key,
+        .next_in_bucket = *bucket,
+        .plan = spec->plan,
+        .state = SEQUENCE_WAITING,
+        .class_index = priority_class(spec->priority),
+        .order = s->next_order++,
+        .tokens = tokens,
+        .token_count = spec->token_count,
+        .token_capacity = capacity,
+        .prompt_count = spec->token_count,
+        .emitted_count = spec->emitted_count,
+        .arrived_us = spec->arrived_us,
+        .ran_us = spec->arrived_us,
+        .tenant = tenants_come(&s->tenants, spec->tenant),
+        .deadline_us =
+            spec->deadline_left_us ? spec->arrived_us + spec->deadline_left_us : UINT64_MAX,
+        .root = spec->root,
+        .score_next = scores ? spec->sampling.prompt_logprobs_from : UINT32_MAX,
+        .sampling = spec->sampling,
+        .constraint = spec->constraint,
+        .blocks = blocks};
+    s->deadline_count += spec->deadline_left_us > 0;
+    if (s->policy->weighs_prompts || spec->deadline_left_us)
         slot->likely_cached = admission_match(s, slot).blocks * s->config.block_tokens;
     if (s->policy->came)
         s->policy->came(slot, &s->cost);
@@ -211,6 +217,8 @@ void scheduler_remove(struct scheduler *s, struct sequence *sequence)
         link = &(*link)->next_in_bucket;
     *link = sequence->next_in_bucket;
     preemption_forget(s, sequence);
+    tenants_leave(&s->tenants, sequence->tenant, s->now_us);
+    s->deadline_count -= sequence->deadline_us != UINT64_MAX;
     kv_blocks_give(s->blocks, sequence->blocks, sequence->block_count, sequence->hold);
     empty_slot(sequence);
     sequence->block_count = sequence->slot_count = 0;
@@ -268,6 +276,7 @@ const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
     scheduler_set_now(s, now_us);
     admission_end_round(s);
     s->plan = (struct step_plan){.parts = s->parts};
+    tenants_set_turns(&s->tenants);
     preemption_begin_plan(s);
     promote_starved(s);
     choose_rows(s);
@@ -299,6 +308,7 @@ void scheduler_step_done(struct scheduler *s, uint64_t took_us, uint64_t swap_us
         if (s->policy->ran)
             s->policy->ran(part->sequence, took_us);
     }
+    deadline_learn_step(s, decodes, took_us);
     if (s->plan.part_count)
         cost_model_learn_step(&s->cost, prefill_us, cost_model_decode_us(&s->cost, decodes),
                               (double)took_us);
@@ -331,6 +341,7 @@ static enum finish_reason add_token(struct scheduler *s, struct sequence *sequen
 {
     ASSERT(sequence->token_count < sequence->token_capacity);
     sequence->tokens[sequence->token_count++] = token;
+    tenants_serve(&s->tenants, sequence->tenant, TENANT_ANSWER_WEIGHT);
     enum finish_reason reason =
         sequence_finish(sequence, s->end_ids, s->config.end_id_count, s->config.context);
     if (reason != FINISH_NONE)
@@ -349,6 +360,7 @@ enum finish_reason scheduler_admit(struct scheduler *s, struct sequence *sequenc
     sequence->state = SEQUENCE_DECODE;
     sequence->ran_us = s->now_us;
     remember_blocks(s, sequence);
+    s->search_us = 0; /* it wasn't looked at while it was RESERVED */
     admission_end_round(s);
     return add_token(s, sequence, first_token);
 }

@@ -51,6 +51,7 @@ struct scheduler_config {
     bool prefix_cache;
     enum eviction_policy eviction;
     struct eviction_cost eviction_cost;
+    uint32_t turn_tokens;    /* service of a tenant's turn; 0: TENANT_TURN_TOKENS */
     uint64_t table_seed;     /* random in a worker */
     uint32_t event_capacity; /* waiting events of the cache; 0: 1024 */
 };
@@ -91,11 +92,16 @@ enum status scheduler_add(struct scheduler *scheduler, const struct sequence_spe
  * sequence is then RESERVED (plan RECEIVE: another worker may write blocks[0..block_count) at once)
  * or PREFILL.
  *
- * Order: by class; then preempted sequences; then those that have waited overtake_us, by arrival;
- * then the policy's. A sequence that doesn't fit may be overtaken by those behind it, until it has
- * waited overtake_us (a preempted one: never). From then on it has a reservation: no sequence of
- * its class or below gets blocks before it. With overtake_us 0 all have a reservation, in the
- * policy's order: starved sequences first. Offline sequences get none while another waits.
+ * Order: by class; then those that will likely meet their deadlines; then by the turns of their
+ * tenants (tenants.h); then preempted sequences; then those that have waited overtake_us, by
+ * arrival; then the policy's. A sequence that doesn't fit may be overtaken by those behind it,
+ * until it has waited overtake_us (a preempted one: never). From then on it has a reservation: no
+ * sequence of its class or below gets blocks before it, except those of tenants that were served
+ * less. With overtake_us 0 all have a reservation, in the policy's order: starved sequences first.
+ * Offline sequences get none while another waits.
+ *
+ * While others are here, or were lately, a tenant that holds blocks gets no more than its share
+ * (tenant_share). Its sequences wait then, and those behind them don't.
  *
  * With `grow`, one free block is left for each sequence that runs, and a preempted sequence doesn't
  * come back while one of a higher class waits. Preempted sequences that fit get blocks on the way
@@ -106,6 +112,12 @@ struct sequence *scheduler_reserve(struct scheduler *scheduler, uint64_t now_us)
  * on, unless that token ends it. */
 enum finish_reason scheduler_admit(struct scheduler *scheduler, struct sequence *sequence,
                                    uint32_t first_token);
+
+/* Returns a sequence that waits or computes, and can't be whole at its deadline any more; NULL: no
+ * further one now. Remove each, or fail it, before the next call. Call it before each step. An
+ * answer that may end at any token is only missed when its deadline has passed, or its prompt takes
+ * too long. RESERVED sequences are left alone: another worker writes their blocks. */
+struct sequence *scheduler_next_missed(struct scheduler *scheduler, uint64_t now_us);
 
 /* Ends a sequence in any state: its blocks are free again, the struct is gone. Not between a plan
  * and its end. */

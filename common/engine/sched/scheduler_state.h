@@ -1,6 +1,6 @@
-/* The state of the scheduler and the functions that its three files share. scheduler.c keeps the
- * sequences and plans steps, admission.c gives blocks, preemption.c takes them back. Only these
- * files include it. */
+/* The state of the scheduler and the functions that its four files share. scheduler.c keeps the
+ * sequences and plans steps, admission.c gives blocks, preemption.c takes them back, deadline.c
+ * judges which sequences are too late. Only these files include it. */
 #ifndef BATON_ENGINE_SCHED_SCHEDULER_STATE_H
 #define BATON_ENGINE_SCHED_SCHEDULER_STATE_H
 
@@ -21,6 +21,7 @@ struct scheduler {
     struct prefix_cache *cache; /* NULL: none */
     uint64_t now_us;            /* the latest that the caller handed in */
     uint64_t next_order;
+    struct tenants tenants;
     uint32_t count;
     uint32_t blocks_per_sequence; /* the longest sequence's */
     uint32_t *end_ids;
@@ -39,6 +40,7 @@ struct scheduler {
     /* admission.c: one round of scheduler_reserve */
     struct ranking queue; /* waiting sequences; entries [max_sequences] */
     bool queue_is_built;
+    bool had_turns;    /* in this round a tenant had a turn, beside others */
     bool online_waits; /* in this round a sequence that is not offline didn't fit */
     uint32_t
         matches_left; /* in this round: lookups for sequences that fit only with cached blocks */
@@ -48,11 +50,19 @@ struct scheduler {
     /* preemption.c */
     uint32_t *slots; /* [host_slots]: free ones */
     uint32_t slot_count;
-    const struct sequence *protected; /* in this plan, once protected_is_known */
-    bool protected_is_known;
+    const struct sequence *protected; /* in this plan, once victims_are_known */
+    bool victims_are_known;           /* `protected`, and the blocks of each tenant */
+    bool victims_of_all; /* the search: also of tenants that hold no more than their part */
     uint32_t victim_class, victim_at; /* the search for victims goes on here */
     struct moves swap_ins;            /* for the next plan */
     struct moves plan_swap_ins, plan_swap_outs;
+
+    /* deadline.c */
+    uint32_t deadline_count; /* sequences with a deadline */
+    uint32_t missed_at;      /* the search goes on here */
+    uint64_t search_us;      /* no search before */
+    /* Measured steps with answers in them: the moving average, and the fastest of late. */
+    double step_us, fast_step_us;
 };
 
 static inline uint32_t scheduler_blocks_for(const struct scheduler *s, uint32_t tokens)
@@ -122,5 +132,13 @@ void preemption_for_waiting(struct scheduler *s);
 void preemption_end_plan(struct scheduler *s);
 /* The sequence ends: its moves don't happen, its slots are free. */
 void preemption_forget(struct scheduler *s, const struct sequence *sequence);
+
+/* --- deadline.c --- */
+
+/* A step with `decodes` answers in it took so long. */
+void deadline_learn_step(struct scheduler *s, uint32_t decodes, uint64_t took_us);
+/* Returns true if a sequence that waits would hardly meet the deadline that it has, if it began
+ * now. */
+bool deadline_is_likely_missed(const struct scheduler *s, const struct sequence *sequence);
 
 #endif

@@ -7,6 +7,7 @@
 #include "common/base/domain/sampling.h"
 #include "common/engine/sched/kv_blocks.h"
 #include "common/engine/sched/prefix_cache.h"
+#include "common/engine/sched/tenants.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,6 +58,10 @@ struct sequence {
     uint32_t level;  /* mlfq: its queue */
     uint64_t ran_us; /* when a step last had rows of it; before that: when it came */
     uint64_t arrived_us, used_us; /* used: of its level's quantum */
+    struct tenant *tenant;
+    uint64_t ranked_turn; /* its tenant's, in this round of admission */
+    uint64_t deadline_us; /* UINT64_MAX: none */
+    bool likely_late;     /* in this round of admission: it would hardly meet its deadline */
 
     struct sequence_key key;
     struct sequence *next_in_bucket; /* scheduler_find */

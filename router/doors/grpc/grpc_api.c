@@ -56,7 +56,7 @@ struct grpc_call {
     struct large large;         /* its message, if that is read beside the rpc threads */
     char name[REQUEST_ID_BYTES];
     char tenant[API_KEY_NAME_BYTES], key[API_KEY_NAME_BYTES]; /* "": none */
-    uint64_t owner; /* of its turns: the tenant, or the client's address */
+    uint64_t owner; /* the tenant, or the client's address: it has their turns */
 };
 
 static const struct served_model *model_of(const struct grpc_call *self)
@@ -299,6 +299,19 @@ static enum reason reserve_places(struct grpc_call *self, const Baton__V1__Gener
     return reason;
 }
 
+/* Counts the choices against the key's limit, before more is read. */
+static enum reason run_choices(const struct grpc_call *self,
+                               const Baton__V1__GenerateRequest *message, struct reading *reading)
+{
+    struct access_refusal refusal;
+    enum reason reason = access_run(self->grant, request_choices(message), &refusal);
+    if (reason) {
+        reading->err = refusal.why;
+        reading->retry_after_s = refusal.retry_after_s;
+    }
+    return reason;
+}
+
 /* Sets the prompt's tokens: those of the message, or those of its text. */
 static enum reason read_prompt(const struct served_model *model,
                                const struct request_params *params, struct reading *reading)
@@ -389,6 +402,8 @@ static enum reason read_request(struct grpc_call *self, struct rpc_call *call,
                                 &message, &reading->err);
     const Baton__V1__GenerateRequest *request = (const Baton__V1__GenerateRequest *)message;
     name_call(self, call, reason ? NULL : request->request_id);
+    if (!reason)
+        reason = run_choices(self, request, reading);
     if (!reason)
         reason = reserve_places(self, request, &reading->err);
     if (reason == REASON_OVERLOADED)

@@ -158,6 +158,19 @@ static enum reason reserve(struct submission *s)
     return reason;
 }
 
+/* Counts all choices of all prompts against the key's limit. */
+static enum reason run_choices(struct submission *s)
+{
+    struct access_refusal refusal;
+    enum reason reason =
+        access_run(s->grant, s->call->prompt_count * s->call->choices_each, &refusal);
+    if (reason) {
+        s->refusal.err = refusal.why;
+        s->retry_after_s = refusal.retry_after_s;
+    }
+    return reason;
+}
+
 static enum reason read_constraint(struct submission *s)
 {
     const struct openai_request *request = &s->request;
@@ -204,7 +217,9 @@ static enum reason make_requests(struct submission *s)
     http_exchange_peer(s->exchange, peer);
     s->call->tenant = constraint_owner_of(access_tenant(s->grant), peer);
     /* Before the work of tokenizing: an overloaded router must refuse cheaply. */
-    reason = openai_call_admit(s->call, &s->refusal.err);
+    reason = run_choices(s);
+    if (!reason)
+        reason = openai_call_admit(s->call, &s->refusal.err);
     if (reason == REASON_OVERLOADED)
         s->retry_after_s = dispatch_retry_after_s(s->api->dispatch, s->model);
     if (!reason && !openai_constrain_tools(model_of(s), &s->request, &s->refusal))

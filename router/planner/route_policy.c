@@ -19,6 +19,9 @@ static bool better(struct score a, struct score b)
 /* The best workers of one role, the best first. */
 struct shortlist {
     size_t count, most; /* most: at most ROUTE_EXACT */
+    /* They compute prompts by themselves. A pair comes before such a decode worker, so that the odd
+     * one of a cluster gets requests only where the others are full or have just failed. */
+    bool odd;
     const struct candidate *items[ROUTE_EXACT];
     struct score scores[ROUTE_EXACT];
 };
@@ -113,12 +116,6 @@ static void consider_prefill(const struct search *s, struct shortlist *list,
                                        work_of(prefill), prefill->is.placed_at});
 }
 
-/* True: no prefill worker is needed for this decode worker, or none fits it. */
-static bool is_alone(const struct search *s, const struct candidate *decode)
-{
-    return s->request->local || candidate_is_alone(decode);
-}
-
 /* `idle`: the decode worker of this pair gets no command. */
 static void consider_decode(const struct search *s, struct shortlist *list,
                             const struct candidate *decode, bool idle)
@@ -133,10 +130,7 @@ static void consider_decode(const struct search *s, struct shortlist *list,
         !s->handle && is->unconfirmed_tokens && unconfirmed_tokens > is->unconfirmed_limit_tokens;
     if (!idle && (crowded || holds_enough(decode)))
         return;
-    /* A pair comes before a decode worker that fits none, so that the odd one of a cluster gets
-     * requests only where the others are full or have just failed. */
-    bool odd = !s->handle && is_alone(s, decode);
-    struct score score = {.avoided = odd + (is->key == s->request->avoid_decode)};
+    struct score score = {.avoided = list->odd + (is->key == s->request->avoid_decode)};
     if (!idle) {
         score.work_tokens = work_of(decode);
         score.placed_at = is->placed_at;
@@ -215,7 +209,7 @@ static void search_kind(struct search *s, const struct candidate_kind *kind)
 {
     const struct candidate_list *prefills = &kind->of[ROLE_PREFILL],
                                 *decodes = &kind->of[ROLE_DECODE];
-    struct shortlist alone = {.most = 1}, prefill = {.most = ROUTE_BEST},
+    struct shortlist alone = {.most = 1, .odd = !s->handle}, prefill = {.most = ROUTE_BEST},
                      decode = {.most = ROUTE_BEST};
     bool none = s->request->local || !prefills->count, idle = s->request->ends_at_prefill;
     const struct candidate *worker;
@@ -223,7 +217,7 @@ static void search_kind(struct search *s, const struct candidate_kind *kind)
         if (s->handle) {
             if (!candidate_misfits(worker, s->handle->prefill))
                 consider_decode(s, &alone, worker, false);
-        } else if (is_alone(s, worker)) {
+        } else if (none || (kind->misfit_count && candidate_is_alone(worker))) {
             consider_decode(s, &alone, worker, false);
         } else {
             consider_decode(s, &decode, worker, idle);
@@ -286,6 +280,12 @@ static void see(struct search *s, const struct candidate *decode, bool holds_pro
         return;
     s->fits = true;
     s->ready |= ready && is_ready(s, decode);
+}
+
+/* True: no prefill worker is needed for this decode worker, or none fits it. */
+static bool is_alone(const struct search *s, const struct candidate *decode)
+{
+    return s->request->local || candidate_is_alone(decode);
 }
 
 static void see_kind(struct search *s, const struct candidate_kind *kind)

@@ -123,7 +123,7 @@ class Baton(Process):
         self.address, self.metrics = told["http"], told["metrics"]
         load.tell("baton-workers", told["address"], self.model, config["vocab_size"], vocabulary["Ġthe"], CONTEXT,
                   "prefill" if prefill else "colocated", workers)
-        wait_until("the workers are up", lambda: self.workers_up() == workers * (1 + prefill))
+        wait_until("the workers are up", lambda: self.workers_up() == workers * (1 + prefill), 30 + workers)
         wait_until("it is ready", lambda: answers(f"http://{self.address}/ready"))
 
     def workers_up(self):

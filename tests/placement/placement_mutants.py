@@ -26,7 +26,7 @@ ALL = [
     Mutant("misfits_outlive", "misfits outlive the prefill worker", "candidates.c", "        drop_misfits_with(decodes->items[i], candidate->is.key);\n", "        ;\n"),
     Mutant("misfit_turns_off", "a decode worker whose prefill workers don't fit waits for them", "candidates.c",
            "return decode->misfit_count == decode->kind->of[ROLE_PREFILL].count;", "return !decode->kind->of[ROLE_PREFILL].count;"),
-    Mutant("odd_one_equal", "a decode worker that fits none competes with pairs", "route_policy.c", ".avoided = odd + (is->key", ".avoided = 0 * odd + (is->key"),
+    Mutant("odd_one_equal", "a decode worker that fits none competes with pairs", "route_policy.c", ".avoided = list->odd + (is->key", ".avoided = (is->key"),
     Mutant("odd_room", "the room is that of a worker that fits none", "route_policy.c", "        return BY_NONE;\n    if (kind->most_ready", "        return REACHED;\n    if (kind->most_ready"),
     Mutant("block_ignored", "a blocked worker is like others", "route_policy.c", "(s->with_blocked || worker->is.blocked_until_us <= s->request->now_us)", "true"),
     Mutant("block_for_ever", "a block never ends", "route_policy.c", "worker->is.blocked_until_us <= s->request->now_us", "!worker->is.blocked_until_us"),

@@ -260,6 +260,47 @@ static void test_calls_that_linger(void **state)
     teardown(&world);
 }
 
+static uint32_t told_retry_s;
+
+static void on_retry_after(void *handle, uint32_t seconds)
+{
+    assert_false(((struct asker *)handle)->ended); /* right before its status */
+    told_retry_s = seconds;
+}
+
+/* A client that is refused because the queue is full hears when it drains; another one doesn't. */
+static void test_the_overloaded_hear_when_to_try_again(void **state)
+{
+    (void)state;
+    static struct world world;
+    static const struct call_client_ops ops = {.status = on_status,
+                                               .retry_after = on_retry_after,
+                                               .break_off = on_break_off,
+                                               .ref = on_reference,
+                                               .unref = on_reference};
+    struct asker askers[2];
+    setup(&world, 1, 16, 4);
+    told_retry_s = 0;
+    submit_of(&world, 0, &ops, (struct call_source){.once = false}, 0, 4, &askers[0]);
+    dispatch_turn(world.dispatch);
+    struct placement_queue *queue = &world.dispatch->placement.queues[0];
+    queue->recent_us[0] = world.dispatch->now_us - 7000000; /* the last placement */
+    queue->placed = 1;
+    world.dispatch->place_needed = true;
+    dispatch_turn(world.dispatch);
+    submit_of(&world, 1, &ops, (struct call_source){.once = false}, 0, 4, &askers[1]);
+    dispatch_turn(world.dispatch);
+    assert_true(askers[1].ended && askers[1].reason == REASON_OVERLOADED);
+    assert_in_range(told_retry_s, 14, 60); /* one waits, and one would come */
+    told_retry_s = 0;
+    requests_fail_all(world.dispatch, REASON_DRAINING);
+    dispatch_turn(world.dispatch);
+    assert_true(askers[0].ended && !told_retry_s);
+    leave(&world, 0);
+    leave(&world, 1);
+    teardown(&world);
+}
+
 /* Figures are copied to the status board when the next copy is due. States are shown at once,
  * unless there are many workers. */
 static void test_loads_are_shown_at_a_bounded_rate(void **state)
@@ -311,6 +352,7 @@ int main(void)
         cmocka_unit_test(test_of_one_that_left),
         cmocka_unit_test(test_calls_that_linger),
         cmocka_unit_test(test_loads_are_shown_at_a_bounded_rate),
+        cmocka_unit_test(test_the_overloaded_hear_when_to_try_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,7 +160,8 @@ def test_where_a_text_starts(name, tmp_path):
     tokens = [{"id": id, "content": content} | flags for content, id in (("é", vocab["é"]), ("cd", len(vocab)))]
     path = tmp_path / "tokenizer.json"
     firsts = set()
-    for words, split, added in itertools.product(WORDS, (False, True), ([], tokens)):
+    kinds = list(itertools.product(WORDS, (False, True), ([], tokens)))
+    for words, split, added in kinds if LONG else kinds[list(STARTS).index(name) % 2::2]:  # all of them with one text or another
         metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": split}
         path.write_text(json.dumps(pipeline | {"added_tokens": special + added, "pre_tokenizer": {"type": "Sequence", "pretokenizers": words + [metaspace]}}))
         reference = Tokenizer.from_file(str(path))

@@ -69,7 +69,7 @@ def serve(client, requests):
 
 
 def test_the_same_bytes_wherever_they_are_computed(start_cluster, connect):
-    requests = requests_for(40)
+    requests = requests_for(40 if LONG else 20)  # each kind with each of the options
 
     def run(prefill, chunk, transport="auto"):
         cluster = start_cluster(prefill=prefill, transport=transport, settings={"chunk-tokens": chunk})
@@ -85,7 +85,7 @@ def test_the_same_bytes_wherever_they_are_computed(start_cluster, connect):
     assert run(1, 16, "shm") == colocated
     assert run(1, 512, "tcp") == colocated
     reasons = [reason for _, _, _, reason, _ in colocated]
-    assert sum(reason in ENDED for reason in reasons) > 10 and pb.FINISH_REASON_COMPLETE in reasons and pb.FINISH_REASON_STOP_STRING in reasons
+    assert sum(reason in ENDED for reason in reasons) > len(requests) // 4 and pb.FINISH_REASON_COMPLETE in reasons and pb.FINISH_REASON_STOP_STRING in reasons
 
 
 def test_a_death_changes_no_answer(start_cluster, connect):
@@ -122,14 +122,15 @@ def test_a_preemption_changes_no_answer(start_cluster, shared_cluster, connect):
 
 
 def test_a_hundred_schemas_as_served(start_cluster, connect):
-    """Some answers to each, at temperature 1.5. BATON_SCHEMA_ANSWERS=20: all that are drawn without a model in tests/constrain
-    (its README has the command)."""
-    each = int(os.environ.get("BATON_SCHEMA_ANSWERS", "4" if LONG else "1"))
+    """Some answers to each, at temperature 1.5; one to every second without --long. BATON_SCHEMA_ANSWERS=20: all that are drawn without a model
+    in tests/constrain (its README has the command)."""
+    each, step = int(os.environ.get("BATON_SCHEMA_ANSWERS", "4" if LONG else "1")), 1 if LONG else 2
+    numbers = range(0, len(SCHEMAS), step)
     cluster = start_cluster(settings={"max-sequences": 64})
     client = connect(cluster)
     complete = answered = 0
-    for first in range(0, len(SCHEMAS), 16):
-        schemas = [(number, seed, SCHEMAS[number]) for number in range(first, min(first + 16, len(SCHEMAS))) for seed in range(each)]
+    for first in range(0, len(numbers), 16):
+        schemas = [(number, seed, SCHEMAS[number]) for number in numbers[first:first + 16] for seed in range(each)]
         answers = client.generate_all([("JULIET:", dict(seed=1000 * number + seed, temperature=1.5, max_tokens=150, constraint=constraint(schema=schema)))
                                        for number, seed, schema in schemas])
         for (number, seed, schema), answer in zip(schemas, answers):
@@ -139,7 +140,7 @@ def test_a_hundred_schemas_as_served(start_cluster, connect):
                 complete += 1
                 assert valid(schema, answer.text), (schema["title"], seed, answer.text)
     print(f"{complete} of {answered} answers are complete, and valid")
-    assert answered == each * len(SCHEMAS) and 2 * complete > answered, complete
+    assert answered == each * len(numbers) and 2 * complete > answered, complete
 
 
 def test_ends(shared_cluster, connect):

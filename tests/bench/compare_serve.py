@@ -72,9 +72,11 @@ async def openai_round(options, seed):
 
 def guidellm(options, folder, seed):
     path = folder / "guidellm.json"
-    subprocess.run([options.guidellm, "benchmark", "run", "--target", options.base_url, "--model", options.model, "--processor", options.tokenizer, "--profile", "concurrent", "--rate", str(options.concurrency),
-                    "--max-requests", str(options.requests), "--request-type", "text_completions", "--random-seed", str(seed), "--output-path", path, "--disable-console",
-                    "--data", f"prompt_tokens={options.input},output_tokens={options.output}"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([options.guidellm, "run", "--backend", f"kind=openai_http,target={options.base_url},model={options.model},request_format=/v1/completions",
+                    "--profile", f"kind=concurrent,streams={options.concurrency}", "--constraint", f"kind=max_requests,count={options.requests}",
+                    "--tokenizer", f"kind=huggingface_auto,model={options.tokenizer}", "--data", f"kind=synthetic_text,prompt_tokens={options.input},output_tokens={options.output}",
+                    "--seed", f"kind=static,value={seed}", "--output", f"kind=json,path={path}", "--disable-console"],
+                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ, HF_HUB_OFFLINE="1"))
     metrics = json.loads(path.read_text())["benchmarks"][0]["metrics"]
     return metrics["time_to_first_token_ms"]["successful"]["mean"], metrics["inter_token_latency_ms"]["successful"]["mean"]
 
@@ -96,7 +98,7 @@ def main():
     parser.add_argument("--model", default="tiny-shakespeare")
     parser.add_argument("--tokenizer", default=str(MODEL))
     parser.add_argument("--profile", default="a100-opt-13b-tp1-vllm")
-    parser.add_argument("--guidellm", help="guidellm's program")
+    parser.add_argument("--guidellm", help="guidellm's program, of 0.8")
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--requests", type=int, default=40)
     parser.add_argument("--input", type=int, default=256)

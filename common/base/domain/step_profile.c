@@ -9,16 +9,6 @@
 /* Streams of the generator: the two uniform numbers behind a normal one (Box and Muller, 1958). */
 enum { STREAM_RADIUS, STREAM_ANGLE };
 
-static double noise(const struct step_profile *profile, uint64_t step)
-{
-    if (profile->noise_sigma <= 0)
-        return 1;
-    /* 1 - u is in (0, 1]: its logarithm is finite. */
-    double radius = sqrt(-2 * log(1 - rng_unit_at(profile->noise_seed, STREAM_RADIUS, step)));
-    double z = radius * cos(TWO_PI * rng_unit_at(profile->noise_seed, STREAM_ANGLE, step));
-    return exp(profile->noise_sigma * z - profile->noise_sigma * profile->noise_sigma / 2);
-}
-
 double step_profile_us(const struct step_profile *profile, const struct step_shape *shape,
                        uint64_t step)
 {
@@ -37,7 +27,13 @@ double step_profile_us(const struct step_profile *profile, const struct step_sha
     cost.prefill_position_us = profile->prefill.prefill_position_us;
     if (!shape->decode_rows || (shape->prefill_rows && profile->prefill.step_us > decode->step_us))
         cost.step_us = profile->prefill.step_us;
-    return step_cost_predict(&cost, &rounded) * noise(profile, step);
+    double us = step_cost_predict(&cost, &rounded);
+    if (profile->noise_sigma <= 0)
+        return us;
+    /* 1 - u is in (0, 1]: its logarithm is finite. */
+    double radius = sqrt(-2 * log(1 - rng_unit_at(profile->noise_seed, STREAM_RADIUS, step)));
+    double z = radius * cos(TWO_PI * rng_unit_at(profile->noise_seed, STREAM_ANGLE, step));
+    return us * exp(profile->noise_sigma * z - profile->noise_sigma * profile->noise_sigma / 2);
 }
 
 double step_profile_swap_us(const struct step_profile *profile, uint64_t tokens)

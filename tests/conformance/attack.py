@@ -8,18 +8,20 @@ import types
 
 ATTACKS = {}
 THREADS = 3  # three connections were enough
+STRANGER = "127.0.0.2"  # its places are counted; those of the clients beside it are not
 
 
 class Ended(Exception):
     """The server has ended the connection, or the attack is over."""
 
 
-def attack(door, reason=None, threads=THREADS, ends=True, quick=False, count="baton_router_grpc_connections_ended_total", keyed=False):
-    """door: for the table. reason: the label of `count` that the server's ends must have. ends: the server must end connections; otherwise the
-    attack need only be harmless. quick: in the run of every day. keyed: in a cluster whose clients need keys."""
+def attack(door, reason=None, threads=THREADS, ends=True, quick=False, count="baton_router_grpc_connections_ended_total", world="open", large=False):
+    """door: for the table; the honest load comes by the same one. reason: the label of `count` that the server's ends must have. ends: the
+    server must end connections; otherwise the attack need only be harmless. quick: in the run of every day. world: the cluster, "open", "keyed"
+    (its clients need keys) or "tls" (all of its doors for clients speak TLS). large: a large body of the other client must be read beside it, too."""
     def add(function):
         assert function.__name__ not in ATTACKS
-        ATTACKS[function.__name__] = types.SimpleNamespace(run=function, door=door, reason=reason, threads=threads, ends=ends, quick=quick, count=count, keyed=keyed)
+        ATTACKS[function.__name__] = types.SimpleNamespace(run=function, door=door, reason=reason, threads=threads, ends=ends, quick=quick, count=count, world=world, large=large)
         return function
     return add
 
@@ -79,6 +81,7 @@ class Line:
         self.socket.close()
 
     def send(self, data):
+        """All of the bytes; raises Ended when the server or the attack ends before."""
         view = memoryview(data)
         while view:
             if self.attacker.stop.is_set():
@@ -108,13 +111,9 @@ class Line:
             self.over()
         self.socket.settimeout(0.2)
 
-    def hear(self, text):
-        """Reads until this has come."""
-        heard = b""
-        while text not in heard:
-            if self.attacker.stop.is_set():
-                self.close()
-                raise Ended
+    def some(self):
+        """The next bytes that come."""
+        while not self.attacker.stop.is_set():
             try:
                 piece = self.socket.recv(65536)
             except TimeoutError:
@@ -123,7 +122,15 @@ class Line:
                 piece = b""
             if not piece:
                 self.over()
-            heard += piece
+            return piece
+        self.close()
+        raise Ended
+
+    def hear(self, text):
+        """Reads until this has come."""
+        heard = b""
+        while text not in heard:
+            heard += self.some()
 
     def wait(self):
         """Sends nothing more until the server ends the connection, or the attack is over."""

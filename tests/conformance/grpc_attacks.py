@@ -1,14 +1,15 @@
 """Attacks on the gRPC door by a client without a key, below gRPC: frames and header blocks that no library sends."""
 import itertools
+import struct
 
-from attack import attack
+from attack import STRANGER, attack
 from wire import (ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, WINDOW_UPDATE, call_headers, frame,
                   message)
 
 GENERATE, MODELS = "/baton.v1.Baton/Generate", "/baton.v1.Baton/ListModels"
 BATCH = 64  # frames at once: Python's own time must not hold an attack back
+LARGE = 4 << 20  # bytes of a message
 CANCEL = b"\0\0\0\x08"
-STRANGER = "127.0.0.2"
 
 
 def greeted(attacker):
@@ -112,6 +113,57 @@ def slow_header_block(attacker):
     line = greeted(attacker)
     line.send(frame(HEADERS, 0, 1, call_headers(GENERATE)))
     line.wait()
+
+
+class Uploads:
+    """Calls of one connection, whose messages come as far as the server's windows let them, except for their last byte."""
+
+    def __init__(self, line):
+        self.line, self.heard, self.first, self.window, self.left = line, b"", 65535, 65535, {}
+
+    def begin(self, stream):
+        self.line.send(frame(HEADERS, END_HEADERS, stream, call_headers(GENERATE)) + frame(DATA, 0, stream, message(b"", length=LARGE)))
+        self.left[stream] = [LARGE - 1, self.first - 5]
+        self.window -= 5
+
+    def go_on(self):
+        """Sends what the windows allow, and reads until they allow more."""
+        for stream, state in self.left.items():
+            while (size := min(state[0], state[1], self.window, 16384)) > 0:
+                self.line.send(frame(DATA, 0, stream, b"x" * size))
+                state[0], state[1], self.window = state[0] - size, state[1] - size, self.window - size
+        self.heard += self.line.some()
+        while len(self.heard) >= 9 and len(self.heard) >= 9 + (length := int.from_bytes(self.heard[:3], "big")):
+            kind, flags, stream = self.heard[3], self.heard[4], int.from_bytes(self.heard[5:9], "big")
+            self.take(kind, flags, stream, self.heard[9:9 + length])
+            self.heard = self.heard[9 + length:]
+
+    def take(self, kind, flags, stream, payload):
+        if kind == WINDOW_UPDATE and not stream:
+            self.window += int.from_bytes(payload, "big")
+        elif kind == WINDOW_UPDATE and stream in self.left:
+            self.left[stream][1] += int.from_bytes(payload, "big")
+        elif kind == SETTINGS and not flags & ACK:
+            for name, value in struct.iter_unpack(">HI", payload):
+                if name == 4:  # INITIAL_WINDOW_SIZE
+                    for state in self.left.values():
+                        state[1] += value - self.first
+                    self.first = value
+            self.line.send(frame(SETTINGS, ACK, 0, b""))
+        elif kind == PING and not flags & ACK:
+            self.line.send(frame(PING, ACK, 0, payload))
+        elif kind == RST_STREAM or (kind == HEADERS and flags & END_STREAM):
+            self.left.pop(stream, None)
+
+
+@attack("gRPC", ends=False, large=True)
+def messages_that_would_take_all_memory(attacker):
+    """Of each connection 32 calls, with messages that are whole except for their last byte: six times receive-memory together."""
+    uploads = Uploads(greeted(attacker))
+    for stream in streams():
+        while len(uploads.left) >= 32:
+            uploads.go_on()
+        uploads.begin(stream)
 
 
 @attack("gRPC", ends=False)

@@ -1,9 +1,8 @@
 """Attacks on the HTTP door: by strangers, who have no key, from an address of their own; and by a client that has one."""
 import json
 
-from attack import Ended, attack
+from attack import STRANGER, Ended, attack
 
-STRANGER = "127.0.0.2"  # its places are counted; those of the clients beside it are not
 HEAD = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 LARGE = 4 << 20  # bytes of a body, which is as long as a text may be
 HELD = 50  # connections that each thread of an attack tries to hold
@@ -29,22 +28,22 @@ def hold(attacker, said):
     raise Ended
 
 
-@attack("HTTP", keyed=True)
+@attack("HTTP", world="keyed")
 def all_places_of_the_door(attacker):
     hold(attacker, b"")
 
 
-@attack("HTTP", keyed=True, quick=True)
+@attack("HTTP", world="keyed", quick=True)
 def slow_heads(attacker):
     hold(attacker, HEAD.encode())
 
 
-@attack("HTTP", keyed=True)
+@attack("HTTP", world="keyed")
 def slow_bodies(attacker):
     hold(attacker, HEAD.encode() + b"Content-Length: 4000000\r\n\r\n{")
 
 
-@attack("HTTP", keyed=True, threads=8)
+@attack("HTTP", world="keyed", threads=8)
 def large_bodies_without_a_key(attacker):
     """The router answers each from its head, and reads no more of it than it takes for the client to see the answer."""
     line = attacker.connect(attacker.front, STRANGER)
@@ -53,7 +52,7 @@ def large_bodies_without_a_key(attacker):
     line.wait()
 
 
-@attack("HTTP", keyed=True, threads=8)
+@attack("HTTP", world="keyed", threads=8)
 def large_chunks_without_a_key(attacker):
     line = attacker.connect(attacker.front, STRANGER)
     line.send(HEAD.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -62,7 +61,7 @@ def large_chunks_without_a_key(attacker):
         line.look()
 
 
-@attack("HTTP", keyed=True, threads=8, ends=False)
+@attack("HTTP", world="keyed", threads=8, ends=False)
 def large_bodies_of_one_tenant(attacker):
     """Sound requests with a key, of texts that have to be read and tokenized to be refused."""
     body = json.dumps({"prompt": "O Romeo, wherefore " * (LARGE // 19 - 1), "max_tokens": 1}).encode()
@@ -73,9 +72,10 @@ def large_bodies_of_one_tenant(attacker):
         line.hear(b"context_length_exceeded")
 
 
-@attack("HTTP", keyed=True, threads=16, ends=False)
-def bodies_that_take_all_memory(attacker):
-    """With a key: bodies that are whole except for their last byte. Together they take all of receive-memory; small requests go on."""
+@attack("HTTP", world="keyed", threads=16, ends=False, large=True)
+def bodies_that_would_take_all_memory(attacker):
+    """With a key: bodies that are whole except for their last byte, twice receive-memory together. The tenant gets half of it, so that
+    small and large requests of others go on."""
     line = attacker.connect(attacker.front)
     line.send((HEAD + f"Authorization: Bearer {attacker.key}\r\nContent-Length: {2 * LARGE}\r\n\r\n").encode() + b"x" * (2 * LARGE - 1))
     line.wait()

@@ -85,7 +85,7 @@ def kv_port_without_secret(attacker):
                 raise
 
 
-@attack.attack("KV", ends=False)
+@attack.attack("KV", ends=False, quick=True)
 def reader_without_subscription(attacker):
     """A worker gone bad: it is welcomed and admitted, and has no subscription. It claims all of the pool, by every handle that may be open."""
     import grpc
@@ -129,7 +129,7 @@ def strange_credentials(logs):
         return grpc.ssl_channel_credentials(ca, key.read_bytes(), cert.read_bytes())
 
 
-@attack.attack("workers", ends=False, keyed=True)
+@attack.attack("workers", ends=False, world="keyed")
 def registration_without_certificate(attacker):
     """Where clients need keys, `baton up` makes certificates for its own processes. A registration in the clear, or with another CA's, is none."""
     import grpc

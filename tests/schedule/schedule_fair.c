@@ -227,6 +227,22 @@ struct fair_result fair_run(bool grow)
     return result;
 }
 
+bool fair_alternates(void)
+{
+    static const uint64_t in_turns[] = {0, 3, 1, 4, 2, 5};
+    bool alternates = true;
+    start((struct scheduler_config){.block_count = 4096, .max_sequences = 16, .turn_tokens = 1});
+    for (int i = 0; i < 6; i++)
+        ask(1, 0, i < 3 ? LIGHT_TENANT : HEAVY_TENANT, 64, 16);
+    arrive();
+    for (int i = 0; i < 6; i++) {
+        const struct sequence *sequence = scheduler_reserve(service.scheduler, service.now_us);
+        alternates &= sequence && sequence->key.request == in_turns[i];
+    }
+    scheduler_destroy(service.scheduler);
+    return alternates;
+}
+
 /* ---------------------------------------------------------------- deadlines */
 
 #define BATCH         16

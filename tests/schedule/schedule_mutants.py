@@ -115,7 +115,7 @@ ALL = [
            ("batch_plan.c", "TENANT_TURN_BITS | sequence->tenant->turn)", "TENANT_TURN_BITS)")),
     mutant("answers_are_free", "tokens of answers aren't service", "turn",
            ("scheduler.c", "    tenants_serve(&s->tenants, sequence->tenant, TENANT_ANSWER_WEIGHT);\n", "")),
-    mutant("no_share", "a tenant takes all blocks beside others", "share",
+    mutant("no_share", "a tenant takes all blocks beside others", "share turn",
            ("admission.c", "        if (!is_within_share(s, sequence)) {\n", "        if (!s) {\n")),
     mutant("share_overtaken", "who waits for its tenant's share is overtaken by the tenant's others", "order",
            ("admission.c", "    tenant->held_back |= !fits && has_reservation(s, sequence);\n", "")),
@@ -125,6 +125,6 @@ ALL = [
            ("deadline.c", "    if (!s->deadline_count || s->now_us < s->search_us)\n", "    if (s->now_us || !s->deadline_count)\n")),
     mutant("deadline_too_eager", "who is in time is given up", "deadline",
            ("deadline.c", "SURE_PART       0.75", "SURE_PART       1.5")),
-    mutant("late_begins", "who will likely be late begins before others", "deadline",
+    mutant("late_begins", "who will likely be late begins before others", "deadline order",
            ("admission.c", "(uint64_t)sequence->class_index << 1 | sequence->likely_late;", "(uint64_t)sequence->class_index << 1;")),
 ]

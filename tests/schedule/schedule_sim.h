@@ -193,6 +193,8 @@ struct fair_result {
 /* A tenant with small requests, and one with 128 answers of 2,000 tokens. `grow`: blocks are taken
  * as answers grow, and preemption gives them back. */
 struct fair_result fair_run(bool grow);
+/* Three requests of one tenant, then three of another, wait. True: they begin in turns. */
+bool fair_alternates(void);
 
 struct overload_result {
     uint64_t work_us, wasted_us; /* work for all answers; for those that missed */

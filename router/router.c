@@ -379,6 +379,9 @@ static enum status start_dispatch(struct router *router, struct error *err)
         .max_queue = config->max_queue,
         .limits = request_limits_default(),
         .unconfirmed_tokens = config->unconfirmed_tokens,
+        .retry_percent = config->retry_percent,
+        .breaker_failures = config->breaker_failures,
+        .step_timeout_us = config->step_timeout_us,
         .force_local_prefill = config->force_local_prefill,
         .linger_us = config->client_linger_us,
         .tls = router->internal_tls,
@@ -386,6 +389,7 @@ static enum status start_dispatch(struct router *router, struct error *err)
         .incarnation = router->incarnation,
     };
     dispatch.limits.runs = dispatch.limits.losses = config->retries + 1;
+    dispatch.limits.silence_us = config->token_timeout_us;
     dispatch.limits.no_worker_us = config->worker_wait_us;
     /* A request without a worker ends after worker-wait, so a later local prefill never comes. */
     dispatch.limits.local_us = config->local_prefill_wait_us < config->worker_wait_us

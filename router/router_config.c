@@ -96,7 +96,19 @@ static const struct config_setting settings[] = {
      .help = "Deadline of requests that come without one; 0: none"},
     {"retries", CONFIG_U64, AT(retries), "2", "0", "10",
      .help = "Prefills of one request after the first, and workers that may be lost under it, "
-             "before it ends"},
+             "before it ends; counted anew after 64 more tokens"},
+    {"retry-budget", CONFIG_U64, AT(retry_percent), "10", "0", "100", .unit = "percent",
+     .help = "Prompts that may be computed again after failures, in percent of a model's requests, "
+             "beside 10 a second; more of them wait"},
+    {"breaker-failures", CONFIG_U64, AT(breaker_failures), "3", "0", "1000",
+     .help = "A worker, or a pair of workers, that fails so many requests in a row gets no others "
+             "for a while, if there are other workers; 0: never"},
+    {"step-timeout", CONFIG_DURATION, AT(step_timeout_us), "10s", "0", "1h",
+     .help = "A worker hangs if a step of it takes so long, and 20 times as long as usual: its "
+             "requests go to other workers; 0: never"},
+    {"token-timeout", CONFIG_DURATION, AT(token_timeout_us), "1m", "0", "24h",
+     .help = "A request goes to other workers if the one that owes it a token says nothing of it "
+             "for so long, and has no queue; 0: never"},
     {"unconfirmed-tokens", CONFIG_U64, AT(unconfirmed_tokens), "0", "0", "1000000000",
      .unit = "tokens",
      .help = "Prompt tokens on their way to one decode worker; 0: half of its pool"},

@@ -21,16 +21,19 @@ struct router_config {
     char api_keys[1024];
     bool insecure_registry; /* registrations beyond loopback without certificates, beside keys */
     char models[MODEL_LIST_MAX_BYTES], model_name[MODEL_MAX_NAME_BYTES];
-    uint32_t ready_fd;                         /* 0: none */
-    uint32_t max_requests, max_queue;          /* at once; without a worker yet */
-    uint32_t max_workers;                      /* both roles together */
-    uint32_t max_connections, max_per_address; /* at each door; 0: a quarter of all */
-    char proxy_addresses[1024];                /* max_per_address doesn't bound these */
-    uint64_t max_text_bytes;                   /* in one request */
-    uint64_t default_deadline_us;              /* 0: none */
-    uint32_t retries;                          /* prefills after the first */
-    uint64_t unconfirmed_tokens;               /* for one decode worker; 0: half of its pool */
-    uint64_t worker_wait_us;                   /* a request without workers ends after this */
+    uint32_t ready_fd;                          /* 0: none */
+    uint32_t max_requests, max_queue;           /* at once; without a worker yet */
+    uint32_t max_workers;                       /* both roles together */
+    uint32_t max_connections, max_per_address;  /* at each door; 0: a quarter of all */
+    char proxy_addresses[1024];                 /* max_per_address doesn't bound these */
+    uint64_t max_text_bytes;                    /* in one request */
+    uint64_t default_deadline_us;               /* 0: none */
+    uint32_t retries;                           /* prefills after the first */
+    uint32_t retry_percent;                     /* retries in all, of a model's requests */
+    uint32_t breaker_failures;                  /* in a row; 0: breakers never open */
+    uint64_t step_timeout_us, token_timeout_us; /* 0: never */
+    uint64_t unconfirmed_tokens;                /* for one decode worker; 0: half of its pool */
+    uint64_t worker_wait_us;                    /* a request without workers ends after this */
     uint64_t local_prefill_wait_us;
     uint64_t worker_ttl_us;       /* a silent worker without a session is forgotten after this */
     uint64_t worker_keepalive_us; /* a silent session is lost after this and 2 s */

@@ -153,6 +153,7 @@ struct request {
     enum choice_state state;
     bool prefilled; /* this attempt's prompt is computed: no work for the prefill worker any more */
     bool confirmed; /* this attempt's handoff is done */
+    bool held;      /* waits for the retry budget, and then for its place */
     Baton__Worker__V1__Handle handle; /* from the last accepted Opened; owns .blocks */
     uint32_t opened_attempt;  /* its Opened waits for the prompt's logprobs; 0: none waits */
     char source_address[128]; /* the worker's that holds the handle */

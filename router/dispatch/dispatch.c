@@ -211,6 +211,8 @@ static uint64_t next_due_us(const struct dispatch *dispatch)
         due_us = dispatch->lapse_us;
     if (dispatch->board_due_us < due_us)
         due_us = dispatch->board_due_us;
+    if (failures_next_us(dispatch) < due_us)
+        due_us = failures_next_us(dispatch);
     return due_us < dispatch->judge_from_us ? dispatch->judge_from_us : due_us;
 }
 
@@ -289,6 +291,7 @@ static int take_messages(struct dispatch *dispatch, int limit, bool helping)
 
 static void finish_turn(struct dispatch *dispatch)
 {
+    failures_apply(dispatch);
     dispatch_place(dispatch);
     show_workers(dispatch); /* before a client can know of it */
     requests_flush(dispatch);
@@ -305,6 +308,7 @@ bool dispatch_turn(struct dispatch *dispatch)
         if (dispatch->due_us <= dispatch->now_us)
             requests_tick(dispatch);
         workers_tick(&dispatch->workers, dispatch->now_us);
+        failures_tick(dispatch);
         if (dispatch->lapse_us <= dispatch->now_us)
             dispatch->lapse_us = membership_lapse(dispatch->config.membership, dispatch->now_us);
     }
@@ -459,9 +463,14 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
         goto fail_requests;
     if (placement_init(&dispatch->placement, &placement) != STATUS_OK)
         goto fail_tenants;
+    if (failures_init(dispatch, clock_now_us()) != STATUS_OK)
+        goto fail_placement;
     *out = dispatch;
     return STATUS_OK;
 
+fail_placement:
+    failures_deinit(dispatch);
+    placement_deinit(&dispatch->placement);
 fail_tenants:
     map_destroy(dispatch->tenants);
 fail_requests:
@@ -538,6 +547,7 @@ void dispatch_free(struct dispatch *dispatch)
 {
     for (struct inbox_message *message; (message = ring_pop(dispatch->inbox.ring));)
         discard(message);
+    failures_deinit(dispatch);
     placement_deinit(&dispatch->placement);
     map_destroy(dispatch->requests);
     map_destroy(dispatch->tenants);

@@ -18,6 +18,10 @@
  * `linger_us` at most, then it is broken off. There may be as many such calls as there are
  * places.
  *
+ * Failures: a worker, or a pair, that fails requests gets no others for a while, if there are
+ * other workers (breaker.h). The requests of a worker that hangs go elsewhere (step_watch.h).
+ * Prompts that are computed again because of failures have a budget (retry_budget.h).
+ *
  * Books (places, quotas, metrics, access log, traces) are settled before the last of an answer
  * is handed to the client's socket, with the reason that the client is told. Nothing that
  * happens to it there changes them. */
@@ -46,6 +50,8 @@ struct dispatch_config {
     uint32_t max_queue;    /* requests that wait, for each model */
     struct request_limits limits;
     uint64_t unconfirmed_tokens; /* at most, for each decode worker; 0: half of its pool */
+    uint32_t retry_percent, breaker_failures; /* retry_budget.h, breaker.h */
+    uint64_t step_timeout_us;                 /* step_watch.h; 0: no worker hangs */
     bool force_local_prefill;
     uint64_t linger_us;
     struct rpc_tls tls;    /* for Sessions */

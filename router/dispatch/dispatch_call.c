@@ -145,6 +145,7 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
     log_end(dispatch, request, reason);
     request->finish = answer_deltas_stop(&request->out, &stop) ? FINISH_STOP_STRING : finish;
     request->state = CHOICE_CLOSED;
+    request_not_held(dispatch, request);
     placement_ended(&dispatch->placement, &request->placing);
     if (call->constraint_waits)
         constraint_checks_withdraw(dispatch->config.checks, call->constraint, call->tenant);
@@ -389,19 +390,16 @@ static void break_off(struct dispatch *dispatch, struct call *call)
 
 /* ------------------------------------------------------------------------- actions of a choice */
 
-static void wait_for_place(struct dispatch *dispatch, struct request *request,
-                           const struct life_action *action)
+void request_wait_for_place(struct dispatch *dispatch, struct request *request)
 {
     const struct model_metrics *metrics = metrics_of(dispatch, request->call);
     enum placement_turn turn = PLACEMENT_NEW;
-    request_trace_again(&request->trace, dispatch->now_us);
-    request->place = *action;
     dispatch->place_needed = true;
-    if (action->kind == LIFE_PLACE_DECODE) {
+    if (request->place.kind == LIFE_PLACE_DECODE) {
         counter_add(metrics->regives, 1);
         turn = PLACEMENT_REGIVE;
-    } else if (request->timing.dispatched_us) { /* it has waited before */
-        counter_add(metrics->retries, 1);
+    } else if (request->place.again != AGAIN_NOT) {
+        counter_add(request->place.again == AGAIN_MOVED ? metrics->moves : metrics->retries, 1);
         log_warn_lifecycle(
             "dispatch", "req=%s attempt=%u runs=%u emitted=%u msg=\"prompt is computed again\"",
             request->call->name, request->life.attempt, request->life.runs, request->emitted_count);
@@ -416,6 +414,7 @@ static void begin_choice(struct dispatch *dispatch, struct request *request)
     struct life_actions actions;
     TAILQ_INSERT_TAIL(&dispatch->all, request, all_link);
     placement_arrived(&dispatch->placement, &request->placing, call->model, call->tenant);
+    retry_budget_arrived(&dispatch->budgets[call->model]);
     request->counted_state = REQUEST_QUEUED;
     gauge_add(metrics_of(dispatch, call)->requests_by_state[REQUEST_QUEUED], 1);
     log_debug("dispatch",
@@ -492,7 +491,12 @@ void request_execute(struct dispatch *dispatch, struct request *request,
         const struct life_action *action = &actions->items[i];
         switch (action->kind) {
         case LIFE_PLACE:
-        case LIFE_PLACE_DECODE: wait_for_place(dispatch, request, action); break;
+        case LIFE_PLACE_DECODE:
+            request_trace_again(&request->trace, dispatch->now_us);
+            request->place = *action;
+            if (action->again != AGAIN_CHARGED || request_pays(dispatch, request))
+                request_wait_for_place(dispatch, request);
+            break;
         case LIFE_SEND_PREFILL:
         case LIFE_SEND_DECODE:
         case LIFE_SEND_RELEASE: worker_command(dispatch, request, action); break;

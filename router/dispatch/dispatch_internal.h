@@ -1,12 +1,15 @@
 /* Shared by the files of the dispatcher: dispatch.c (start, end, admission, turns), dispatch_call.c
- * (calls and their choices), dispatch_place.c (which worker a request gets), dispatch_worker.c
- * (messages to workers and from them). */
+ * (calls and their choices), dispatch_place.c (which worker a request gets), dispatch_failures.c
+ * (which workers get none, and which retries wait), dispatch_worker.c (messages to workers and from
+ * them). */
 #ifndef BATON_ROUTER_DISPATCH_DISPATCH_INTERNAL_H
 #define BATON_ROUTER_DISPATCH_DISPATCH_INTERNAL_H
 
 #include "common/base/map.h"
 #include "router/dispatch/dispatch.h"
+#include "router/planner/breaker.h"
 #include "router/planner/placement.h"
+#include "router/planner/retry_budget.h"
 
 #include <pthread.h>
 #include <stddef.h>
@@ -44,6 +47,13 @@ struct dispatch {
     struct call_list closing;       /* told or held; the client's side isn't closed */
     uint64_t tenant_salt;       /* random: workers learn no more of a tenant than that it is one */
     struct placement placement; /* candidates, books and queues */
+    struct breakers breakers;
+    struct retry_budget budgets[SERVED_MODELS_MAX];
+    struct breaker_candidate *kept_out;   /* [WORKERS_MAX_SLOTS]: scratch of dispatch_failures.c */
+    uint64_t breakers_seen, workers_seen; /* their changes that placement knows */
+    uint64_t breakers_due_us;             /* breakers change by themselves then */
+    uint64_t failures_due_us;             /* no worker hangs before, nor can a retry be paid for */
+    uint32_t held_count;                  /* requests that wait for the budget */
     uint64_t now_us;
     uint64_t due_us;         /* no call has anything to do before */
     uint64_t lapse_us;       /* nor has the membership */
@@ -82,6 +92,8 @@ void request_execute(struct dispatch *dispatch, struct request *request,
 /* Ends it, with a reason that is static. */
 void request_fail(struct dispatch *dispatch, struct request *request, enum terminal_status status,
                   const char *reason);
+/* Puts it into the queue, for request->place. */
+void request_wait_for_place(struct dispatch *dispatch, struct request *request);
 /* Sends the deltas of all that are dirty. */
 void requests_flush(struct dispatch *dispatch);
 /* Does what is due: deadlines, pauses, keep-alives, clients that don't read their end. */
@@ -105,12 +117,28 @@ uint64_t request_least_us(const struct dispatch *dispatch, const struct request 
  * placement pass. */
 void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request *request);
 
+/* --- dispatch_failures.c --- */
+enum status failures_init(struct dispatch *dispatch, uint64_t now_us) WARN_UNUSED;
+void failures_deinit(struct dispatch *dispatch);
+/* Looks for workers that hang, and lets requests go on that the budget pays for now. */
+void failures_tick(struct dispatch *dispatch);
+/* Tells placement which workers get no requests now. Cheap if nothing has changed. */
+void failures_apply(struct dispatch *dispatch);
+uint64_t failures_next_us(const struct dispatch *dispatch);
+/* Pays for a retry. False: the request is held, until failures_tick lets it wait for its place. */
+bool request_pays(struct dispatch *dispatch, struct request *request);
+/* The request ends, or has its place in the queue. */
+void request_not_held(struct dispatch *dispatch, struct request *request);
+/* The worker owes the request a token, and has said nothing of it for token-timeout. */
+void request_is_silent(struct dispatch *dispatch, struct request *request, uint64_t key);
+/* The worker has reported its load, or (NULL) its session has ended. */
+void worker_reported_steps(struct dispatch *dispatch, struct worker *worker,
+                           const struct step_report_seen *report);
+
 /* --- dispatch_worker.c --- */
 /* Checks each message against its request before it is believed. */
 void worker_said(struct dispatch *dispatch, struct link_message *message);
 void worker_link_ended(struct dispatch *dispatch, struct worker_link *link);
-/* The worker owes the request a token, and has said nothing of it for token-timeout. */
-void request_is_silent(struct dispatch *dispatch, struct request *request, uint64_t key);
 /* Executes a SEND_... action of the life. Sends nothing where the session is down. */
 void worker_command(struct dispatch *dispatch, struct request *request,
                     const struct life_action *action);

@@ -103,9 +103,11 @@ static void place(struct dispatch *dispatch, struct request *request, struct rou
         request->kind = (struct route_kind){decode->is.model_hash, decode->is.numerics_id};
     }
     request_life_on_placed(&request->life, dispatch->now_us, choice.prefill, reader, &actions);
+    breakers_placed(&dispatch->breakers, &request->life, dispatch->now_us);
     request_execute(dispatch, request, &actions);
     request_observers_moved(&dispatch->config.views, request);
     placement_placed(&dispatch->placement, &request->placing, choice.prefill, reader);
+    failures_apply(dispatch); /* if it is a probe, no other goes there */
 }
 
 static void no_place(struct dispatch *dispatch, struct request *request, bool worker_exists,

@@ -358,6 +358,7 @@ static void on_token(struct dispatch *dispatch, struct worker *worker,
                                .finish = (enum finish_reason)said->finish};
     struct life_actions actions;
     uint32_t delivered = request->life.delivered;
+    breakers_token(&dispatch->breakers, &request->life, &token, dispatch->now_us);
     request_life_on_sign(&request->life, dispatch->now_us, worker->key, said->attempt);
     request_life_on_token(&request->life, &token, &actions);
     if (!request->call->prompt_only)
@@ -443,6 +444,9 @@ static void on_lost(struct dispatch *dispatch, struct worker *worker,
                  "a %s worker could not compute a step: %s", worker_role_name(worker->info.role),
                  lost->message);
     struct life_actions actions;
+    breakers_said(&dispatch->breakers, &request->life,
+                  &(struct breaker_said){worker->key, lost->attempt, lost->reason, false},
+                  dispatch->now_us);
     if (banned)
         request_life_on_banned(&request->life, worker->key, lost->attempt, &actions);
     else
@@ -493,6 +497,9 @@ static void on_refused(struct dispatch *dispatch, struct worker *worker,
         worker_changed(&dispatch->workers, worker, dispatch->now_us);
     }
     struct life_actions actions;
+    breakers_said(&dispatch->breakers, &request->life,
+                  &(struct breaker_said){worker->key, refused->attempt, refused->reason, true},
+                  dispatch->now_us);
     request_life_on_refused(&request->life, worker->key, refused->attempt, refused->retry,
                             &actions);
     if (actions.count)
@@ -564,6 +571,10 @@ static void on_load(struct dispatch *dispatch, struct worker *worker,
         worker_changed(&dispatch->workers, worker, dispatch->now_us);
     else
         placement_worker_load(&dispatch->placement, worker->key, load->queued_tokens);
+    worker_reported_steps(dispatch, worker,
+                          &(struct step_report_seen){.steps_done = load->steps_done,
+                                                     .busy_us = load->busy_us,
+                                                     .running = load->running});
     dispatch_show_soon(dispatch);
 }
 
@@ -635,10 +646,13 @@ void worker_said(struct dispatch *dispatch, struct link_message *message)
     link_message_free(message);
 }
 
-/* Reports the loss to all requests, so that none waits for a worker that can't answer any more. */
-static void session_lost(struct dispatch *dispatch, uint64_t key)
+/* Reports the loss to all requests, so that none waits for a worker that can't answer any more.
+ * `planned`: the worker was draining, or has said that it leaves. */
+static void session_lost(struct dispatch *dispatch, uint64_t key, bool planned)
 {
     counter_add(dispatch->config.metrics->sessions_lost, 1);
+    if (!planned)
+        breakers_left(&dispatch->breakers, key, dispatch->now_us);
     struct placement_request *next;
     for (struct placement_request *placing = placement_first_of(&dispatch->placement, key); placing;
          placing = next) {
@@ -646,39 +660,28 @@ static void session_lost(struct dispatch *dispatch, uint64_t key)
         struct life_actions actions;
         struct request *request = request_of(placing);
         uint32_t attempt = request->life.attempt;
-        request_life_on_session_lost(&request->life, key, &actions);
+        if (planned)
+            request_life_on_moved(&request->life, key, &actions);
+        else
+            request_life_on_session_lost(&request->life, key, &actions);
         if (actions.count)
-            request_trace_why(&request->trace, attempt, "session_lost");
+            request_trace_why(&request->trace, attempt, planned ? "drained" : "session_lost");
         request_execute(dispatch, request, &actions);
     }
-}
-
-void request_is_silent(struct dispatch *dispatch, struct request *request, uint64_t key)
-{
-    struct life_actions actions;
-    uint32_t attempt = request->life.attempt;
-    const struct worker *worker = workers_get(&dispatch->workers, key);
-    if (!worker || worker->load.queued_requests || worker->load.queued_tokens)
-        return; /* it waits in the worker's queue */
-    log_warn_lifecycle("dispatch",
-                       "req=%s attempt=%u worker=%s msg=\"this worker owes it a token and says "
-                       "nothing: it goes elsewhere\"",
-                       request->call->name, attempt, worker->info.name);
-    request_life_on_silent(&request->life, key, &actions);
-    if (actions.count)
-        request_trace_why(&request->trace, attempt, "silent");
-    request_execute(dispatch, request, &actions);
 }
 
 void worker_link_ended(struct dispatch *dispatch, struct worker_link *link)
 {
     uint64_t key = link->worker;
     const struct candidate *books = candidates_get(&dispatch->placement.candidates, key);
+    struct worker *worker = workers_get(&dispatch->workers, key);
+    bool planned = worker->load.draining || worker->state == WORKER_LEAVING;
+    worker_reported_steps(dispatch, worker, NULL);
     bool was_up = workers_link_closed(&dispatch->workers, link, books && books->is.requests,
                                       dispatch->now_us);
     dispatch->place_needed = dispatch->board_changed = true;
     if (was_up)
-        session_lost(dispatch, key);
+        session_lost(dispatch, key, planned);
     if (!workers_get(&dispatch->workers, key))
         placement_worker_remove(&dispatch->placement, key);
 }

@@ -67,6 +67,7 @@ static void tell_placement(const struct workers *workers, const struct worker *w
 
 void worker_changed(struct workers *workers, struct worker *worker, uint64_t now_us)
 {
+    workers->changes++;
     if (worker_is_ready(worker))
         worker->away_since_us = 0;
     else if (!worker->away_since_us)
@@ -544,6 +545,8 @@ uint64_t workers_show(const struct workers *workers, struct status_board *board,
         shown->model = worker->model;
         shown->state = worker->state;
         shown->load = worker->load;
+        shown->breaker = worker->breaker;
+        shown->hangs = worker->watch.hangs;
         shown->cost = worker->steps.cost;
         shown->steps_learnt = worker->steps.steps;
         shown->lane_bytes_per_second = worker->lane_bytes_per_second;

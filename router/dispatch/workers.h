@@ -20,8 +20,10 @@
 #include "proto/worker.pb-c.h"
 #include "router/dispatch/inbox.h"
 #include "router/ops/status_board.h"
+#include "router/planner/breaker.h"
 #include "router/planner/cache_event_count.h"
 #include "router/planner/placement.h"
+#include "router/planner/step_watch.h"
 #include "router/planner/worker_state.h"
 #include "router/served_models.h"
 
@@ -95,6 +97,9 @@ struct worker {
     uint64_t complained_us; /* when a failed dial was last logged as a warning; 0: never */
     struct worker_load load;
     struct cost_fit steps;          /* their cost, learnt from its reports */
+    struct step_watch watch;        /* whether its steps end */
+    enum breaker_state breaker;     /* as shown */
+    bool kept_out;                  /* by its breaker */
     struct cache_event_count cache; /* since the stream is up */
     uint64_t prompt_tokens;         /* prompt tokens that it has computed */
     uint64_t tokens;                /* tokens from it that were the next of an answer */
@@ -121,6 +126,7 @@ struct workers {
     uint64_t unconfirmed_tokens; /* on each decode worker, at most; 0: half of its pool */
     uint64_t generation;         /* workers that ever were */
     uint64_t syncs;
+    uint64_t changes; /* calls of worker_changed */
     uint64_t next_us; /* no worker is dialled before; 0: must be looked up */
     bool stopping;    /* dial no more */
     size_t count;

@@ -39,6 +39,7 @@ static void add_worker(struct str *out, const struct worker_status *worker)
     add_text(out, "address", worker->info.address);
     add_text(out, "metrics", worker->info.metrics_address);
     add_text(out, "state", worker_status_state(worker));
+    add_text(out, "breaker", breaker_state_name(worker->breaker));
     add_text(out, "lane", worker->lane);
     add_text(out, "numerics", worker->info.numerics_name);
     add_text(out, "isa", worker->info.isa);

@@ -66,12 +66,24 @@ static void create_work(struct router_metrics *m, const char *model, struct mode
                                   "Prompts computed again after a loss or a refusal", labels);
     of->regives = metrics_counter(m->metrics, "baton_router_regives_total",
                                   "KV handles given to another decode worker", labels);
+    of->moves =
+        metrics_counter(m->metrics, "baton_router_moves_total",
+                        "Prompts computed again because their worker left in order", labels);
+    of->retries_held = metrics_counter(m->metrics, "baton_router_retries_held_total",
+                                       "Retries that had to wait for the budget", labels);
+    of->retry_budget = metrics_gauge(m->metrics, "baton_router_retry_budget",
+                                     "Retries that the budget has left", labels);
     for (int i = 0; i < 2; i++) {
         snprintf(labels, sizeof labels, OF_MODEL "role=\"%s\"", model, i ? "decode" : "prefill");
         of->workers_up[i] =
             metrics_gauge(m->metrics, "baton_router_workers_up", "Workers with a session", labels);
         of->workers_known[i] = metrics_gauge(m->metrics, "baton_router_workers_known",
                                              "Workers that registered", labels);
+        of->workers_kept_out[i] =
+            metrics_gauge(m->metrics, "baton_router_workers_kept_out",
+                          "Workers that get no requests because they fail them", labels);
+        of->workers_hung[i] = metrics_gauge(m->metrics, "baton_router_workers_hung",
+                                            "Workers that hang in a step", labels);
     }
 }
 
@@ -110,6 +122,8 @@ static void create_events(struct router_metrics *m)
         m->metrics, "baton_router_membership_changes_total",
         "Changes of the set of workers: one joined, left or lapsed, or its session began or ended",
         NULL);
+    m->hangs = metrics_counter(m->metrics, "baton_router_hangs_total",
+                               "Times that a worker hung in a step", NULL);
     m->late_messages = metrics_counter(m->metrics, "baton_router_late_messages_total",
                                        "Calls that got no message in time", NULL);
     for (int end = FRAME_GATE_NONE + 1; end < FRAME_GATE_ENDS; end++) {

@@ -30,7 +30,11 @@ struct model_metrics {
     struct counter *local_prefills; /* Decode commands without a handle */
     struct counter *retries;        /* prompts computed again after a loss or a refusal */
     struct counter *regives;        /* handles given to another decode worker */
-    struct gauge *workers_up[2], *workers_known[2]; /* prefill, decode */
+    struct counter *moves;          /* prompts computed again because their worker left in order */
+    struct counter *retries_held;   /* retries that had to wait for the budget */
+    struct gauge *retry_budget;     /* retries that it has left */
+    struct gauge *workers_up[2], *workers_known[2]; /* prefill, decode; as are: */
+    struct gauge *workers_kept_out[2], *workers_hung[2];
     struct histogram *queue_seconds, *ttft_seconds, *tpot_seconds, *token_1_to_2_seconds,
         *request_seconds;
 };
@@ -43,6 +47,7 @@ struct router_metrics {
     struct counter *dropped; /* messages of old attempts, and tokens received twice */
     struct counter *sessions_lost;
     struct counter *membership_changes; /* a worker joined, left or lapsed, or its session did */
+    struct counter *hangs;              /* times that a worker's step didn't end in time */
     struct counter *late_messages;      /* calls that got no message in time */
     /* gRPC connections that the router ended; [FRAME_GATE_NONE]: NULL. */
     struct counter *connections_ended[FRAME_GATE_ENDS];

@@ -9,7 +9,7 @@ const char *worker_status_state(const struct worker_status *worker)
 {
     if (worker->load.draining)
         return "draining";
-    return worker->state == WORKER_UP ? "up" : "down";
+    return worker->state != WORKER_UP ? "down" : worker->hangs ? "hung" : "up";
 }
 
 size_t router_status_room(struct router_status *status, size_t count)

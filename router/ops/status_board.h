@@ -4,6 +4,7 @@
 #define BATON_ROUTER_OPS_STATUS_BOARD_H
 
 #include "common/base/domain/step_cost.h"
+#include "router/planner/breaker.h"
 #include "router/planner/worker_state.h"
 #include "router/reasons.h"
 #include "router/served_models.h"
@@ -15,6 +16,8 @@ struct worker_status {
     size_t model; /* index of served_models */
     enum worker_state state;
     struct worker_load load;
+    enum breaker_state breaker;
+    bool hangs;            /* a step of it doesn't end */
     struct step_cost cost; /* as its reports say so far */
     uint64_t steps_learnt; /* reports of steps */
     char lane[16];
@@ -22,7 +25,7 @@ struct worker_status {
     uint64_t prompt_tokens, tokens; /* since its session began */
 };
 
-/* For people: "up", "draining" or "down". A draining worker is "draining" until its session
+/* For people: "up", "hung", "draining" or "down". A draining worker is "draining" until its session
  * ends. */
 const char *worker_status_state(const struct worker_status *worker);
 

@@ -1,8 +1,10 @@
 """Programs that are told to stop: what runs ends well or at the deadline with one clear status, and new work is refused at once."""
 import collections
+import contextlib
 import datetime
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -147,12 +149,82 @@ def test_a_second_signal_to_one_program(start_cluster, connect, name):
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
 
 
-@pytest.mark.parametrize("name", ["prefill-0", "decode-0"])
-def test_a_worker_leaves_under_load_and_nobody_notices(start_cluster, connect, name):
-    """A rolling restart: every request is answered, and as if nothing had happened."""
+@contextlib.contextmanager
+def load(cluster, client, asked=ASKED):
+    """Asks with 4 threads all the time: yields the answers, which grow; every one is as undisturbed, and none failed."""
+    undisturbed = client.generate(PROMPT, **asked)
+    answers, failures, stop = [], [], threading.Event()
+
+    def ask():
+        try:
+            while not stop.is_set():
+                answers.append(client.generate(PROMPT, **asked))
+        except grpc.RpcError as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_until("load", lambda: len(answers) >= 8, 60)
+        yield answers
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+    assert all((answer.ids, answer.hashes) == (undisturbed.ids, undisturbed.hashes) for answer in answers)
+    assert cluster.total("router", "baton_router_requests_total") == len(answers) + 1, "each has ended, and well"
+    assert cluster.total("router", "baton_router_requests_total", status="ok") == len(answers) + 1
+
+
+def restart_under_load(cluster, name, answers):
+    """Tells one worker to end, and waits until it is back and has taken its share."""
+    leaving, states = cluster.pids[name], set()
+    os.kill(leaving, signal.SIGTERM)
+
+    def gone_and_back():
+        cluster.read_ready_file()
+        states.add(next((w["state"] for w in cluster.status()["workers"] if w["pid"] == leaving), "absent"))
+        return cluster.processes[name]["restarts"] == 1
+    wait_until("it is back", gone_and_back, 60)
+    assert "down" not in states, states
+    before = len(answers)
+    wait_until("it takes its share again", lambda: len(answers) >= before + 8 and name in
+               {part for answer in answers[before:] for part in (answer.timing.prefill_worker, answer.timing.decode_worker)}, 60)
+
+
+def test_all_workers_are_restarted_under_load_and_nobody_notices(start_cluster, connect):
+    """A rolling restart: every request is answered, and as if nothing had happened. Planned moves are no retries."""
     cluster = start_cluster(model=GOLDEN / "llama-wide", prefill=2, decode=2, restart=True, settings={"chunk-tokens": 64})
+    with load(cluster, connect(cluster)) as answers:
+        for name in ("prefill-0", "decode-0", "prefill-1", "decode-1"):
+            restart_under_load(cluster, name, answers)
+    assert cluster.total("router", "baton_router_workers_kept_out") == 0, "leaving in order is no failure"
+    assert cluster.total("router", "baton_router_retries_held_total") == 0
+    wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
+
+
+def other_weights(model, folder):
+    """A copy of the model that computes something else: every 997th byte of its largest tensor file is another one."""
+    shutil.copytree(model, folder)
+    weights = max(folder.glob("*.safetensors"), key=lambda path: path.stat().st_size)
+    data = bytearray(weights.read_bytes())
+    begin = 8 + int.from_bytes(data[:8], "little")
+    for at in range(begin + (begin % 2), len(data), 2 * 997):
+        data[at] ^= 1  # the low byte of a bf16
+    weights.write_bytes(data)
+    return folder
+
+
+@pytest.mark.skipif(not LONG, reason="it starts four workers twice: --long")
+def test_the_weights_are_replaced_in_place_under_load(start_cluster, connect, tmp_path):
+    """2 prefill and 2 decode workers change over to other weights, a pair at a time: each answer is of one of the two, and none fails."""
+    model, new = tmp_path / "model", other_weights(GOLDEN / "llama-wide", tmp_path / "new")
+    model.symlink_to(GOLDEN / "llama-wide")
+    cluster = start_cluster(model=model, prefill=2, decode=2, restart=True, settings={"chunk-tokens": 64})
     client = connect(cluster)
-    undisturbed = client.generate(PROMPT, **ASKED)
+    before = client.generate(PROMPT, **ASKED)
     answers, failures, stop = [], [], threading.Event()
 
     def ask():
@@ -167,26 +239,21 @@ def test_a_worker_leaves_under_load_and_nobody_notices(start_cluster, connect, n
         thread.start()
     try:
         wait_until("load", lambda: len(answers) >= 8, 60)
-        leaving, states = cluster.pids[name], set()
-        os.kill(leaving, signal.SIGTERM)
-
-        def gone_and_back():
-            cluster.read_ready_file()
-            states.add(next((w["state"] for w in cluster.status()["workers"] if w["pid"] == leaving), "absent"))
-            return cluster.processes[name]["restarts"] == 1
-        wait_until("it is back", gone_and_back, 60)
-        assert "down" not in states, states
-        before = len(answers)
-        wait_until("it takes its share again", lambda: len(answers) >= before + 16 and name in
-                   {part for answer in answers[before:] for part in (answer.timing.prefill_worker, answer.timing.decode_worker)}, 60)
+        model.unlink()
+        model.symlink_to(new)
+        for name in ("prefill-0", "decode-0", "decode-1", "prefill-1"):
+            os.kill(cluster.pids[name], signal.SIGTERM)
+            cluster.wait_back(name, 60)
+        count = len(answers)
+        wait_until("the new weights answer", lambda: len(answers) >= count + 16, 60)
     finally:
         stop.set()
         for thread in threads:
             thread.join()
-    assert not failures
-    assert all((answer.ids, answer.hashes) == (undisturbed.ids, undisturbed.hashes) for answer in answers)
-    assert cluster.total("router", "baton_router_requests_total") == len(answers) + 1, "each has ended, and well"
-    assert cluster.total("router", "baton_router_requests_total", status="ok") == len(answers) + 1
+    assert not failures, failures[0]
+    after = answers[-1]
+    assert after.hashes != before.hashes, "the weights are the same"
+    assert {tuple(answer.hashes) for answer in answers} == {tuple(before.hashes), tuple(after.hashes)}
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
 
 
@@ -203,6 +270,7 @@ def test_a_worker_at_its_deadline_hands_its_requests_over(start_cluster, connect
     answers = [first + [i for response in call for i in response.delta.token_ids] for first, call in zip(firsts, calls)]
     undisturbed = client.generate(PROMPT, **asked)
     assert all(answer == undisturbed.ids for answer in answers)
-    assert cluster.total("router", "baton_router_retries_total") + cluster.total("router", "baton_router_regives_total") > 0
+    assert cluster.total("router", "baton_router_moves_total") + cluster.total("router", "baton_router_regives_total") > 0
+    assert cluster.total("router", "baton_router_retries_total") == 0, "it was planned"
     assert [w["name"] for w in cluster.status()["workers"] if w["role"] == "decode"] == ["decode-1"]
     cluster.expected_exit = 1  # it is down in the end

@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define METRICS_MAX_SERIES   1024
+#define METRICS_MAX_SERIES   2048
 #define METRICS_MAX_BUCKETS  32
 #define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 

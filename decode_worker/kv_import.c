@@ -2,13 +2,13 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/domain/link_model.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/kv/transport/kv_checksum.h"
 #include "common/net/membership/worker_message.h"
 #include "common/worker/wire.h"
-#include "decode_worker/lane_speed.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* lane_speed: reads that overlap count their time once, idle time doesn't count, and old reads
  * fade. */
-#include "decode_worker/lane_speed.h"
+#include "common/base/domain/link_model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#define SPEED_WINDOW_US 1000000u
+
 /* A flow with fewer bytes left is done: sums of shares round. */
 #define LEFT_BYTES 1e-3
 
@@ -87,4 +89,29 @@ uint64_t link_next_us(const struct link_model *link)
     struct moving moving = find_moving(link, link->now_us);
     double next_us = fmin(next_done_us(link, &moving), moving.next_begin_us);
     return next_us < 0x1p63 ? (uint64_t)ceil(next_us) : UINT64_MAX;
+}
+
+void lane_speed_on_read(struct lane_speed *speed, uint64_t now_us)
+{
+    if (speed->under_way++ == 0)
+        speed->busy_since_us = now_us;
+}
+
+void lane_speed_on_read_done(struct lane_speed *speed, uint64_t bytes, uint64_t now_us)
+{
+    if (speed->under_way == 0)
+        return; /* a read that began before the last reset */
+    speed->bytes += bytes;
+    speed->busy_us += now_us - speed->busy_since_us;
+    speed->busy_since_us = now_us;
+    speed->under_way--;
+    while (speed->busy_us > 2 * SPEED_WINDOW_US) { /* the older half counts half */
+        speed->busy_us /= 2;
+        speed->bytes /= 2;
+    }
+}
+
+uint64_t lane_speed_bytes_per_second(const struct lane_speed *speed)
+{
+    return speed->busy_us ? (uint64_t)((double)speed->bytes * 1e6 / (double)speed->busy_us) : 0;
 }

@@ -1,5 +1,7 @@
-/* One link: the flows under way share its bytes a second evenly (processor sharing).
- * PURE: the caller hands in the time, which never goes back.
+/* Links between workers: a model of one, and the measured speed of one. PURE: the caller hands in
+ * the time, which never goes back.
+ *
+ * The model: the flows under way share the link's bytes a second evenly (processor sharing).
  *
  * A flow begins to move `latency_us` after it was added, and is done when its bytes are through.
  * The caller owns the flows; each is in one link from link_add to link_remove. */
@@ -32,5 +34,19 @@ void link_advance(struct link_model *link, uint64_t now_us);
 bool link_done(const struct link_flow *flow);
 /* Returns the time at which a flow is done or begins next, rounded up; UINT64_MAX: all are done. */
 uint64_t link_next_us(const struct link_model *link);
+
+/* The speed of a lane: the bytes of its reads over the time in which at least one was under way,
+ * for about the last second of such time. */
+struct lane_speed {
+    uint32_t under_way;
+    uint64_t busy_since_us; /* while a read is under way */
+    uint64_t busy_us, bytes;
+};
+
+void lane_speed_on_read(struct lane_speed *speed, uint64_t now_us);
+/* `bytes`: 0 for a read that failed. */
+void lane_speed_on_read_done(struct lane_speed *speed, uint64_t bytes, uint64_t now_us);
+/* Returns 0 if nothing is known yet. */
+uint64_t lane_speed_bytes_per_second(const struct lane_speed *speed);
 
 #endif

@@ -1,108 +1,17 @@
 /* The frame gate before a real server: calls pass with their clients' addresses, floods end their
  * own connection, and silence has limits. */
-#include "rpc_service.h"
+#include "gate_fixture.h"
 
-#include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/base/peer_places.h"
 #include "common/net/rpc/grpc/gate_loop.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <dlfcn.h>
-#include <errno.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-enum { DATA, HEADERS, RST_STREAM = 3, SETTINGS, PING = 6, GOAWAY, WINDOW_UPDATE, CONTINUATION };
-enum { ACK = 1, END_STREAM = 1, END_HEADERS = 4 };
-#define ENHANCE_YOUR_CALM 11
-#define SHORT_US          300000u
-#define LIMIT_MS          20000
-
-struct world {
-    struct rpc_runtime *server_runtime, *client_runtime;
-    struct rpc_server *server;
-    atomic_uint ends[FRAME_GATE_ENDS];
-};
-
-static void on_ended(void *context, enum frame_gate_end end)
-{
-    struct world *w = context;
-    atomic_fetch_add(&w->ends[end], 1);
-}
-
-static int set_up_world(void **state)
-{
-    struct world *w = calloc(1, sizeof *w);
-    struct error err;
-    assert_non_null(w);
-    assert_int_equal(rpc_runtime_create(2, &w->server_runtime, &err), STATUS_OK);
-    assert_int_equal(rpc_runtime_create(1, &w->client_runtime, &err), STATUS_OK);
-    probe_init(&server_probe);
-    *state = w;
-    return 0;
-}
-
-static void hold_calls(bool held);
-
-static int tear_down_world(void **state)
-{
-    struct world *w = *state;
-    hold_calls(false);
-    if (w->server)
-        rpc_server_stop(w->server, 0);
-    assert_int_equal(server_probe.opened, server_probe.closed);
-    rpc_runtime_destroy(w->client_runtime);
-    rpc_runtime_destroy(w->server_runtime);
-    probe_deinit(&server_probe);
-    free(w);
-    return 0;
-}
-
-static void serve(struct world *w, struct rpc_gate gate)
-{
-    methods[CHAT].client_streams = true;
-    gate.on = true;
-    gate.ended = on_ended;
-    gate.context = w;
-    const struct rpc_server_config config = {.listen = "127.0.0.1:0",
-                                             .gate = gate,
-                                             .max_message_bytes = MESSAGE_LIMIT,
-                                             .max_queued_bytes = QUEUE_LIMIT,
-                                             .max_calls = 64,
-                                             .methods = methods,
-                                             .method_count = METHOD_COUNT};
-    struct error err;
-    if (rpc_server_start(w->server_runtime, &config, &w->server, &err) != STATUS_OK)
-        fail_msg("%s", err.text);
-}
-
-static struct rpc_channel *dial(struct world *w)
-{
-    const struct rpc_channel_config config = {.target = rpc_server_address(w->server),
-                                              .max_message_bytes = MESSAGE_LIMIT,
-                                              .max_queued_bytes = QUEUE_LIMIT};
-    struct rpc_channel *channel;
-    struct error err;
-    assert_int_equal(rpc_channel_create(w->client_runtime, &config, &channel, &err), STATUS_OK);
-    return channel;
-}
-
-static void echo(struct rpc_channel *channel)
-{
-    struct probe client;
-    probe_init(&client);
-    probe_unary(&client, channel, "/test.Test/Echo", "hello", 5);
-    assert_int_equal(client.end.code, RPC_OK);
-    assert_string_equal(client.last, "hello");
-    probe_deinit(&client);
-}
 
 /* --- another kernel: these come before the C library's functions --- */
 
@@ -168,21 +77,6 @@ static void hold_calls(bool held)
 
 /* --- HTTP/2 by hand --- */
 
-static int connect_socket(const struct world *w, int fd)
-{
-    struct sockaddr_in to = {
-        .sin_family = AF_INET,
-        .sin_port = htons((uint16_t)atoi(strrchr(rpc_server_address(w->server), ':') + 1)),
-        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
-    return fd;
-}
-
-static int connect_raw(const struct world *w)
-{
-    return connect_socket(w, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-}
-
 /* The kernel keeps little for it. */
 static int connect_narrow(const struct world *w)
 {
@@ -192,80 +86,10 @@ static int connect_narrow(const struct world *w)
     return connect_socket(w, fd);
 }
 
-/* False: the server has closed. */
-static bool say(int fd, const void *bytes, size_t size)
+static int let_go_and_tear_down(void **state)
 {
-    for (const char *at = bytes; size;) {
-        ssize_t sent = send(fd, at, size, MSG_NOSIGNAL);
-        if (sent < 0 && (errno == EPIPE || errno == ECONNRESET))
-            return false;
-        assert_true(sent > 0);
-        at += sent;
-        size -= (size_t)sent;
-    }
-    return true;
-}
-
-static bool say_frame(int fd, uint8_t type, uint8_t flags, uint32_t stream, const void *payload,
-                      size_t length)
-{
-    const uint8_t head[9] = {
-        (uint8_t)(length >> 16), (uint8_t)(length >> 8), (uint8_t)length, type, flags, 0, 0,
-        (uint8_t)(stream >> 8),  (uint8_t)stream};
-    return say(fd, head, sizeof head) && (!length || say(fd, payload, length));
-}
-
-static int greet(const struct world *w)
-{
-    int fd = connect_raw(w);
-    assert_true(say(fd, frame_gate_preface, FRAME_GATE_PREFACE_BYTES));
-    assert_true(say_frame(fd, SETTINGS, 0, 0, NULL, 0));
-    return fd;
-}
-
-/* False: the connection is over. */
-static bool take(int fd, uint8_t *bytes, size_t size)
-{
-    for (size_t at = 0; at < size;) {
-        struct pollfd ready = {.fd = fd, .events = POLLIN};
-        assert_int_equal(poll(&ready, 1, LIMIT_MS), 1);
-        ssize_t got = recv(fd, bytes + at, size - at, 0);
-        if (got <= 0)
-            return false;
-        at += (size_t)got;
-    }
-    return true;
-}
-
-/* Reads to the connection's end, acknowledging pings. Returns the error code of the first GOAWAY;
- * -1: there was none. */
-static int read_to_end(int fd)
-{
-    static uint8_t payload[1 << 16];
-    uint8_t head[9];
-    int error = -1;
-    while (take(fd, head, sizeof head)) {
-        size_t length = (size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2];
-        assert_true(length <= sizeof payload);
-        if (!take(fd, payload, length))
-            break;
-        if (head[3] == PING && !(head[4] & ACK))
-            (void)say_frame(fd, PING, ACK, 0, payload, length);
-        if (head[3] == GOAWAY && error < 0)
-            error = payload[7];
-    }
-    close(fd);
-    return error;
-}
-
-static void wait_ends(struct world *w, enum frame_gate_end end, unsigned count)
-{
-    uint64_t limit_us = clock_now_us() + LIMIT_MS * 1000u;
-    while (atomic_load(&w->ends[end]) < count) {
-        assert_true(clock_now_us() < limit_us);
-        poll(NULL, 0, 1);
-    }
-    assert_int_equal(atomic_load(&w->ends[end]), count);
+    hold_calls(false);
+    return tear_down_world(state);
 }
 
 /* --- tests --- */
@@ -407,11 +231,6 @@ static void test_an_idle_connection_ends(void **state)
     probe_deinit(&held);
     rpc_channel_destroy(channel);
 }
-
-/* "POST /test.Test/Hold", literally. */
-static const uint8_t hold_headers[] =
-    "\0\7:method\4POST\0\7:scheme\4http\0\5:path\17/test.Test/Hold\0\12:authority\1a"
-    "\0\2te\10trailers\0\14content-type\20application/grpc";
 
 /* An idle client that acknowledges nothing either: the end of its call is all that happens. */
 static void test_a_silent_idle_connection_ends(void **state)
@@ -588,103 +407,6 @@ static void test_addresses_without_a_share(void **state)
     close(second);
 }
 
-static void open_call(int fd, uint32_t stream)
-{
-    (void)say_frame(fd, HEADERS, END_HEADERS, stream, hold_headers, sizeof hold_headers - 1);
-    (void)say_frame(fd, DATA, END_STREAM, stream, "\0\0\0\0\1a", 6);
-}
-
-/* From an address with its share of calls further ones are refused, on whichever connection. */
-static void test_calls_of_an_address(void **state)
-{
-    struct world *w = *state;
-    enum { SHARE = 4 };
-    serve(w, (struct rpc_gate){.address_calls = SHARE});
-    int first = greet(w);
-    for (uint32_t i = 0; i < SHARE; i++)
-        open_call(first, 2 * i + 1);
-    probe_wait(&server_probe, &server_probe.opened, SHARE);
-    struct rpc_channel *channel = dial(w);
-    struct probe refused;
-    probe_init(&refused);
-    probe_unary(&refused, channel, "/test.Test/Echo", "a", 1);
-    assert_int_equal(refused.end.code, RPC_RESOURCE_EXHAUSTED);
-    assert_string_equal(refused.reason, "too_many_calls");
-    assert_int_equal(server_probe.opened, SHARE);
-    close(first); /* its calls end with it */
-    probe_wait(&server_probe, &server_probe.closed, SHARE);
-    for (int i = 0; i < 2000 && refused.end.code != RPC_OK; i++) { /* the gate sees it, too */
-        probe_deinit(&refused);
-        probe_init(&refused);
-        probe_unary(&refused, channel, "/test.Test/Echo", "a", 1);
-    }
-    assert_int_equal(refused.end.code, RPC_OK);
-    probe_deinit(&refused);
-    rpc_channel_destroy(channel);
-}
-
-/* Opens a call with the first 48 KiB of a message. */
-static void begin_upload(int fd, uint32_t stream)
-{
-    static const uint8_t bytes[49152] = {0, 0, 0, 0xF0, 0};
-    (void)say_frame(fd, HEADERS, END_HEADERS, stream, hold_headers, sizeof hold_headers - 1);
-    for (size_t at = 0; at < sizeof bytes; at += 16384)
-        (void)say_frame(fd, DATA, 0, stream, bytes + at, 16384);
-}
-
-/* Returns whether a PING behind all that was said is answered: the connection lives. */
-static bool lives(int fd)
-{
-    static uint8_t payload[1 << 16];
-    uint8_t head[9] = {0};
-    (void)say_frame(fd, PING, 0, 0, "12345678", 8);
-    while (head[3] != PING || !(head[4] & ACK)) {
-        if (!take(fd, head, sizeof head))
-            return false;
-        size_t length = (size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2];
-        assert_true(length <= sizeof payload);
-        if (!take(fd, payload, length))
-            return false;
-    }
-    return true;
-}
-
-/* An address may hold as much of messages that aren't whole as it leaves free. */
-static void test_uploads_of_an_address(void **state)
-{
-    struct world *w = *state;
-    serve(w, (struct rpc_gate){.upload_bytes = 10 * 16384});
-    struct sockaddr_in other = {.sin_family = AF_INET,
-                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1)};
-    int first = greet(w), second = greet(w);
-    begin_upload(first, 1);
-    assert_true(lives(first));
-    begin_upload(second, 1); /* six tenths of all */
-    wait_ends(w, FRAME_GATE_UPLOADS, 1);
-    assert_int_equal(read_to_end(second), 0);
-    int third = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(third, (struct sockaddr *)&other, sizeof other), 0);
-    (void)connect_socket(w, third);
-    assert_true(say(third, frame_gate_preface, FRAME_GATE_PREFACE_BYTES));
-    assert_true(say_frame(third, SETTINGS, 0, 0, NULL, 0));
-    begin_upload(third, 1);
-    assert_true(lives(third));
-    struct rpc_channel *channel = dial(w);
-    echo(channel); /* small messages of the first address pass */
-    rpc_channel_destroy(channel);
-    assert_int_equal(atomic_load(&w->ends[FRAME_GATE_UPLOADS]), 1);
-    close(first);
-    bool again = false;
-    for (int i = 0; i < 2000 && !again; i++) { /* it is free when the gate sees that */
-        second = greet(w);
-        begin_upload(second, 1);
-        again = lives(second);
-        close(second);
-    }
-    assert_true(again);
-    close(third);
-}
-
 static void test_memory_goes_back_seldom(void **state)
 {
     (void)state;
@@ -817,7 +539,7 @@ static void test_a_stop_sends_what_is_left(void **state)
 int main(void)
 {
     log_init("test", LOG_ERROR);
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up_world, tear_down_world)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up_world, let_go_and_tear_down)
     const struct CMUnitTest tests[] = {
         CASE(test_calls_pass_with_their_addresses),
         CASE(test_answers_wait_for_a_slow_reader),
@@ -834,8 +556,6 @@ int main(void)
         CASE(test_a_penalty_ends),
         CASE(test_a_kernel_without_room),
         CASE(test_addresses_without_a_share),
-        CASE(test_calls_of_an_address),
-        CASE(test_uploads_of_an_address),
         CASE(test_a_late_call_has_its_own_peer),
         CASE(test_memory_goes_back_seldom),
         CASE(test_a_client_that_never_reads_ends),

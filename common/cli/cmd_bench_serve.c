@@ -6,7 +6,6 @@
 #include "common/base/standard_output.h"
 #include "common/cli/bench.h"
 #include "common/cli/load_prompt.h"
-#include "common/cli/load_run.h"
 #include "common/cli/serve_settings.h"
 #include "common/language/text/tokenizer.h"
 
@@ -321,18 +320,6 @@ static enum status write_file(struct bench *bench, struct error *err)
     return status;
 }
 
-/* Warns of a client that was the bottleneck itself. */
-static void warn_if_late(const struct bench *bench)
-{
-    if (!bench->labels.at_once && bench->report.lateness_99_ms > LATE_MS)
-        fprintf(stderr,
-                "%s: warning: this client could not keep up: it sent requests up to %.0f ms late "
-                "(99th percentile: %.1f ms) and used %.2f CPUs; the figures are of another load "
-                "than was asked for\n",
-                serve_program.name, bench->report.summaries[LOAD_LATENESS].max,
-                bench->report.lateness_99_ms, bench->run.client_cpu);
-}
-
 static enum status report_all(struct bench *bench, struct error *err)
 {
     struct str table_text;
@@ -343,7 +330,13 @@ static enum status report_all(struct bench *bench, struct error *err)
     load_report_table(&bench->report, &bench->labels, &table_text);
     fputs(table_text.data, stdout);
     str_deinit(&table_text);
-    warn_if_late(bench);
+    if (!bench->labels.at_once && bench->report.lateness_99_ms > LATE_MS)
+        fprintf(stderr,
+                "%s: warning: this client could not keep up: it sent requests up to %.0f ms late "
+                "(99th percentile: %.1f ms) and used %.2f CPUs; the figures are of another load "
+                "than was asked for\n",
+                serve_program.name, bench->report.summaries[LOAD_LATENESS].max,
+                bench->report.lateness_99_ms, bench->run.client_cpu);
     TRY(standard_output_flush(err));
     TRY(write_file(bench, err));
     if (*bench->path)

@@ -1,4 +1,4 @@
-#include "common/cli/load_client.h"
+#include "common/cli/load_run.h"
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"

@@ -1,9 +1,9 @@
-/* The half of load_client.h that speaks baton.v1 over gRPC: one connection, a call for each
+/* The half of the client that speaks baton.v1 over gRPC: one connection, a call for each
  * request. The rpc thread stamps messages and posts them to a ring. */
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/ring.h"
-#include "common/cli/load_client.h"
+#include "common/cli/load_run.h"
 #include "proto/proto_text.h"
 #include "proto/proto_unpack.h"
 

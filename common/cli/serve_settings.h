@@ -3,8 +3,8 @@
 #ifndef BATON_CLI_SERVE_SETTINGS_H
 #define BATON_CLI_SERVE_SETTINGS_H
 
-#include "common/cli/load_client.h"
 #include "common/cli/load_report.h"
+#include "common/cli/load_run.h"
 
 #define SERVE_PATH_BYTES      4096
 #define SERVE_MAX_EXTRA_BYTES (1u << 16)

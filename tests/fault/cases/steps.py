@@ -62,9 +62,9 @@ def every_step_fails(run, name):
 
 @case("decode_killed.four_times", "D dies after k tokens", WAITS, lanes=("shm",))
 def killed_four_times(run):
-    """More often than one request may be struck, but each time it had got on: each decode worker dies at its 400th token."""
+    """More often than one request may be struck, but each time it had got on: each decode worker dies at its 450th token."""
     fleet, ask = run.fleet, run.ask(0, length=130, tokens=2000)
-    run.arm("decode.after_tokens=kill@400")
+    run.arm("decode.after_tokens=kill@450")
     call = run.start(ask, timeout=120)
     while len(fleet.hits("decode.after_tokens")) < 4:
         run.wait("one dies, or all ends", lambda: fleet.dead() or call.ended.is_set(), 60)

@@ -227,8 +227,8 @@ uint64_t request_least_us(const struct dispatch *dispatch, const struct request 
                                                call->prompt_only ? 0 : sampling->min_tokens,
                                                request->emitted_count),
         .context = prompt_tokens(request)};
-    bool known = worker && worker->steps.steps >= KNOWN_STEPS;
-    return deadline_least_us(NULL, known ? &worker->steps.cost : NULL, &work);
+    bool known = worker && worker->steps.figures.steps >= KNOWN_STEPS;
+    return deadline_least_us(NULL, known ? &worker->steps.figures.cost : NULL, &work);
 }
 
 /* Ends a request that surely misses its deadline on the worker that it would get. False: it may be

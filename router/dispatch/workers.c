@@ -547,8 +547,7 @@ uint64_t workers_show(const struct workers *workers, struct status_board *board,
         shown->load = worker->load;
         shown->breaker = worker->breaker;
         shown->hangs = worker->watch.hangs;
-        shown->cost = worker->steps.cost;
-        shown->steps_learnt = worker->steps.steps;
+        shown->steps = worker->steps.figures;
         shown->lane_bytes_per_second = worker->lane_bytes_per_second;
         shown->prompt_tokens = worker->prompt_tokens;
         shown->tokens = worker->tokens;

@@ -54,19 +54,20 @@ static void add_worker(struct str *out, const struct worker_status *worker)
              worker->load.queued_tokens, worker->info.block_count, worker->load.blocks_free,
              worker->load.blocks_cached, worker->load.blocks_pinned, worker->load.blocks_landing,
              worker->prompt_tokens, worker->tokens);
-    const struct step_cost *cost = &worker->cost;
+    const struct step_cost *cost = &worker->steps.cost;
     struct protocol_range range = worker_message_protocol(&worker->info);
     str_addf(out,
              "\"protocol\": %u, \"busy_us\": %" PRIu64 ", \"steps\": %" PRIu64
              ", \"requests\": %u, \"reserved_tokens\": %" PRIu64
              ", \"unconfirmed_tokens\": %" PRIu64 ", \"step_cost\": {\"steps\": %" PRIu64
+             ", \"clamped\": %" PRIu64
              ", \"step_us\": %.6g, \"prefill_row_us\": %.6g, \"prefill_position_us\": %.6g, "
              "\"decode_row_us\": %.6g, \"decode_context_us\": %.6g}, ",
              range.newest < WORKER_PROTOCOL_VERSION ? range.newest : WORKER_PROTOCOL_VERSION,
              worker->load.busy_us, worker->load.steps_done, worker->load.requests,
-             worker->load.reserved_tokens, worker->load.unconfirmed_tokens, worker->steps_learnt,
-             cost->step_us, cost->prefill_row_us, cost->prefill_position_us, cost->decode_row_us,
-             cost->decode_context_us);
+             worker->load.reserved_tokens, worker->load.unconfirmed_tokens, worker->steps.steps,
+             worker->steps.clamped, cost->step_us, cost->prefill_row_us, cost->prefill_position_us,
+             cost->decode_row_us, cost->decode_context_us);
     /* Tells lives apart. The number itself stays inside: a worker hears a hello that has it. */
     struct digest digest = digest_of(&worker->info.incarnation, sizeof worker->info.incarnation);
     uint64_t incarnation;

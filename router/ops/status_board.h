@@ -3,7 +3,7 @@
 #ifndef BATON_ROUTER_OPS_STATUS_BOARD_H
 #define BATON_ROUTER_OPS_STATUS_BOARD_H
 
-#include "common/base/domain/step_cost.h"
+#include "common/base/domain/cost_fit.h"
 #include "router/planner/breaker.h"
 #include "router/planner/worker_state.h"
 #include "router/reasons.h"
@@ -17,9 +17,8 @@ struct worker_status {
     enum worker_state state;
     struct worker_load load;
     enum breaker_state breaker;
-    bool hangs;            /* a step of it doesn't end */
-    struct step_cost cost; /* as its reports say so far */
-    uint64_t steps_learnt; /* reports of steps */
+    bool hangs;                    /* a step of it doesn't end */
+    struct cost_fit_figures steps; /* learnt from its reports */
     char lane[16];
     uint64_t lane_bytes_per_second;
     uint64_t prompt_tokens, tokens; /* since its session began */

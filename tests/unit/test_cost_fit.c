@@ -153,7 +153,7 @@ static void learn(struct cost_fit *fit, struct rng *rng, const struct profile *p
 
 static bool all_are_sane(const struct cost_fit *fit)
 {
-    const struct step_cost *cost = &fit->cost;
+    const struct step_cost *cost = &fit->figures.cost;
     const double all[] = {cost->step_us, cost->prefill_row_us, cost->prefill_position_us,
                           cost->decode_row_us, cost->decode_context_us};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -348,9 +348,10 @@ static void test_quiet_hours_keep_the_slopes(void **state)
         cost_fit_init(&fit, NULL, 0);
         learn(&fit, &rng, &profiles[1], BOTH, 1000);
         struct step_shape prompt = {.prefill_rows = 1500, .prefill_positions = 1500 * 750};
-        double row_us = fit.cost.prefill_row_us, before = cost_fit_predict(&fit, &prompt, COST_P50);
+        double row_us = fit.figures.cost.prefill_row_us,
+               before = cost_fit_predict(&fit, &prompt, COST_P50);
         learn(&fit, &rng, &profiles[1], DECODES, 10000);
-        assert_true(fabs(fit.cost.prefill_row_us / row_us - 1) < 0.1);
+        assert_true(fabs(fit.figures.cost.prefill_row_us / row_us - 1) < 0.1);
         assert_true(fabs(cost_fit_predict(&fit, &prompt, COST_P50) / before - 1) < 0.1);
         /* One prompt later it is not thrown about. */
         cost_fit_learn(&fit, &prompt, noisy(&rng, true_us(&profiles[1], &prompt)));
@@ -367,13 +368,13 @@ static void test_outliers_count_at_the_bound(void **state)
     cost_fit_init(&fit, NULL, 0);
     learn(&fit, &rng, &profiles[0], DECODES, 300);
     double before = decode_p50(&fit, 16);
-    uint64_t clamped = fit.clamped;
+    uint64_t clamped = fit.figures.clamped;
     for (int i = 0; i < 20; i++) { /* one in three */
         struct step_shape shape = {.decode_rows = 16, .decode_context = 8000};
         double us = true_us(&profiles[0], &shape);
         cost_fit_learn(&fit, &shape, us * (i % 3 ? 1 : 100));
     }
-    assert_true(fit.clamped >= clamped + 7);
+    assert_true(fit.figures.clamped >= clamped + 7);
     assert_true(fabs(decode_p50(&fit, 16) / before - 1) < 0.2);
 }
 

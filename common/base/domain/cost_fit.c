@@ -35,11 +35,11 @@ static const struct step_cost unknown = {.step_us = 1,
 
 static void publish(struct cost_fit *fit)
 {
-    fit->cost = (struct step_cost){.step_us = fit->unit[0] * fit->times[0],
-                                   .prefill_row_us = fit->unit[1] * fit->times[1],
-                                   .prefill_position_us = fit->unit[2] * fit->times[2],
-                                   .decode_row_us = fit->unit[3] * fit->times[3],
-                                   .decode_context_us = fit->unit[4] * fit->times[4]};
+    fit->figures.cost = (struct step_cost){.step_us = fit->unit[0] * fit->times[0],
+                                           .prefill_row_us = fit->unit[1] * fit->times[1],
+                                           .prefill_position_us = fit->unit[2] * fit->times[2],
+                                           .decode_row_us = fit->unit[3] * fit->times[3],
+                                           .decode_context_us = fit->unit[4] * fit->times[4]};
 }
 
 void cost_fit_init(struct cost_fit *fit, const struct step_cost *prior, double steps)
@@ -51,7 +51,7 @@ void cost_fit_init(struct cost_fit *fit, const struct step_cost *prior, double s
                               unknown.decode_row_us, unknown.decode_context_us};
     double weight = prior && steps > NO_PRIOR ? steps : NO_PRIOR;
     memset(fit, 0, sizeof *fit);
-    fit->spread = prior ? 0.3 : 1;
+    fit->figures.spread = prior ? 0.3 : 1;
     for (int i = 0; i < N; i++) {
         bool known = given[i] > 0 && given[i] < LARGE;
         fit->unit[i] = known ? given[i] : ratios[i] * (given[0] > 0 ? given[0] : 1);
@@ -108,19 +108,20 @@ static void solve(struct cost_fit *fit)
 /* Returns the error to learn from, as a share of the predicted time, and notes how usual it was. */
 static double bounded_error(struct cost_fit *fit, double error)
 {
-    double bound = HUBER * fit->spread, size = fabs(error);
+    double bound = HUBER * fit->figures.spread, size = fabs(error);
     bool beyond = size > bound;
     int32_t side = error > 0 ? 1 : -1;
-    fit->clamped += beyond ? 1 : 0;
+    fit->figures.clamped += beyond ? 1 : 0;
     fit->beyond = !beyond ? 0 : fit->beyond * side > 0 ? fit->beyond + side : side;
     if (fit->beyond > CHANGE || fit->beyond < -CHANGE) {
         fit->beyond = side * CHANGE + side;
         return error;
     }
-    double weight = 1 / (fit->steps < SPREAD_STEPS ? (double)fit->steps + 2 : SPREAD_STEPS);
-    fit->spread += weight * ((beyond ? bound : size) - fit->spread);
-    if (fit->spread < 1e-3)
-        fit->spread = 1e-3;
+    double weight =
+        1 / (fit->figures.steps < SPREAD_STEPS ? (double)fit->figures.steps + 2 : SPREAD_STEPS);
+    fit->figures.spread += weight * ((beyond ? bound : size) - fit->figures.spread);
+    if (fit->figures.spread < 1e-3)
+        fit->figures.spread = 1e-3;
     return beyond ? side * bound : error;
 }
 
@@ -131,7 +132,7 @@ static void learn_parameters(struct cost_fit *fit, const struct step_shape *shap
     double error = bounded_error(fit, took_us / predicted - 1);
     bool changes = fit->beyond > CHANGE || fit->beyond < -CHANGE;
     double target = 1 + error, scale = predicted;
-    if (changes || fit->steps < WARM_UP) { /* the prediction is no measure of the step */
+    if (changes || fit->figures.steps < WARM_UP) { /* the prediction is no measure of the step */
         scale = took_us > predicted ? took_us : predicted;
         target *= predicted / scale;
     }
@@ -212,27 +213,27 @@ void cost_fit_learn(struct cost_fit *fit, const struct step_shape *shape, double
 {
     if (!(took_us > 0) || took_us > LARGE || (!shape->prefill_rows && !shape->decode_rows))
         return;
-    double predicted = step_cost_predict(&fit->cost, shape);
-    if (!(predicted > 0) && fit->steps) {
+    double predicted = step_cost_predict(&fit->figures.cost, shape);
+    if (!(predicted > 0) && fit->figures.steps) {
         predicted = took_us; /* its parameters were fitted to 0: it has no error to judge */
     } else if (!(predicted > 0)) {
         double ratio = took_us / step_cost_predict(&unknown, shape);
         cost_fit_init(fit, &unknown, NO_PRIOR);
-        fit->spread = 1;
+        fit->figures.spread = 1;
         for (int i = 0; i < N; i++)
             fit->unit[i] *= ratio;
         publish(fit);
         predicted = took_us;
     }
     bool changes = fit->beyond > CHANGE || fit->beyond < -CHANGE;
-    if (!changes && fit->steps >= WARM_UP) {
+    if (!changes && fit->figures.steps >= WARM_UP) {
         bool prefill = shape->prefill_rows > 0;
         uint32_t size = size_of(prefill ? shape->prefill_rows : shape->decode_rows);
         note_ratio(fit, prefill ? &fit->of_prefill[size] : &fit->of_decode[size],
                    took_us / predicted);
     }
     learn_parameters(fit, shape, predicted, took_us);
-    fit->steps++;
+    fit->figures.steps++;
 }
 
 /* ---------------------------------------------------------------- predictions */
@@ -251,8 +252,9 @@ static double part_us(const struct cost_fit *fit, const struct step_shape *shape
         rest.decode_rows = rows;
     }
     rest.prefill_positions = rest.decode_context = 0;
-    return step_cost_predict(&fit->cost, &rest) + positions * fit->cost.prefill_position_us +
-           context * fit->cost.decode_context_us;
+    return step_cost_predict(&fit->figures.cost, &rest) +
+           positions * fit->figures.cost.prefill_position_us +
+           context * fit->figures.cost.decode_context_us;
 }
 
 static double ratio_of(const struct cost_fit *fit, const struct cost_ratios *size,

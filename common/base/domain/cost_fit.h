@@ -33,13 +33,18 @@ struct cost_ratios {
     float own; /* 0 .. 1: its own quantiles count so much, the ones of all sizes the rest */
 };
 
-/* Read `cost`, `steps` and `clamped`; the rest is the fit's own. */
-struct cost_fit {
+/* The state of a fit, for people. */
+struct cost_fit_figures {
     struct step_cost cost; /* as fitted so far */
     uint64_t steps;        /* learnt from */
     uint64_t clamped;      /* learnt from with an error beyond the bound */
     double spread;         /* usual |measured / predicted - 1| */
-    int32_t beyond;        /* steps in a row beyond the bound: above 0, or below */
+};
+
+/* Read `figures`; the rest is the fit's own. */
+struct cost_fit {
+    struct cost_fit_figures figures;
+    int32_t beyond; /* steps in a row beyond the bound: above 0, or below */
     /* Normal equations of the parameters, as multiples of `unit`. */
     double unit[COST_FIT_PARAMETERS], times[COST_FIT_PARAMETERS];
     double information[COST_FIT_PARAMETERS][COST_FIT_PARAMETERS], evidence[COST_FIT_PARAMETERS];

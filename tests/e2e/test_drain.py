@@ -220,7 +220,7 @@ def other_weights(model, folder):
 @pytest.mark.skipif(not LONG, reason="it starts four workers twice: --long")
 def test_the_weights_are_replaced_in_place_under_load(start_cluster, connect, tmp_path):
     """2 prefill and 2 decode workers change over to other weights, a pair at a time: each answer is of one of the two, and none fails."""
-    model, new = tmp_path / "model", other_weights(GOLDEN / "llama-wide", tmp_path / "new")
+    model, new = tmp_path / "model", other_weights(GOLDEN / "llama-wide", tmp_path / "other" / "llama-wide")
     model.symlink_to(GOLDEN / "llama-wide")
     cluster = start_cluster(model=model, prefill=2, decode=2, restart=True, settings={"chunk-tokens": 64})
     client = connect(cluster)

@@ -21,7 +21,7 @@ ANSWERS = {
 
 def test_one_after_the_other_over_http(start_cluster, tmp_path):
     """With places for two choices, and a key for one request at once."""
-    key, line = new_key("ours", running="1")
+    key, line = new_key("ours", running="2")  # as many as each body has choices
     (tmp_path / "keys").write_text(line + "\n")
     cluster = start_cluster(model=SHAKESPEARE, settings={**SETTINGS, "max-requests": 2}, flags=["--api-keys", tmp_path / "keys"])
     door = Front(cluster, key)

@@ -166,7 +166,7 @@ def test_requests_at_once(doors):
 
 def test_one_after_the_other_is_never_more_than_one(doors):
     """The end gives the place back before its client can know of it, whatever the end is."""
-    ours, = doors({"ours": {"running": 1}})
+    ours, = doors({"ours": {"running": 4}})  # as many as the largest body has choices
     bodies = [({"prompt": "To be", **SHORT}, 200), ({"prompt": ["To be", "or not"], "n": 2, "seed": 1, "max_tokens": 4}, 200), (b"no JSON", 400), ({"prompt": "x", "model": "none"}, 404),
               ({"prompt": PROMPT, "max_tokens": 10 ** 6}, 400), ({"prompt": "To be", "stream": True, **SHORT}, 200), (b"x" * (10 << 20), 413)]
     for round_ in range(5):

@@ -186,7 +186,7 @@ def a_bad_stream_request_has_a_status_of_its_own(door):
 
 @trap
 def an_error_within_a_stream_is_a_frame(door):
-    call = door.stub.Generate(request(door.prompt, model=door.model, n=16, max_tokens=1500, ignore_eos=True), timeout=0.5)
+    call = door.stub.Generate(request(door.prompt, model=door.model, n=16, max_tokens=1500, ignore_eos=True, stop=["no such text"]), timeout=0.5)
     events = 0
     try:
         for _ in call:

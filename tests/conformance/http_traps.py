@@ -405,7 +405,7 @@ def a_bad_stream_request_has_a_status_of_its_own(door):
 
 @trap("openai")
 def an_error_within_a_stream_is_a_frame(door):
-    reply = door.complete(door.prompt, {"x-request-timeout-ms": "500"}, stream=True, n=16, max_tokens=1500, ignore_eos=True)
+    reply = door.complete(door.prompt, {"x-request-timeout-ms": "500"}, stream=True, n=16, max_tokens=1500, ignore_eos=True, stop=["no such text"])
     last = reply.frames[-1]
     assert reply.status == 200 and set(last["error"]) == {"message", "type", "param", "code"} and last["error"]["code"] == "deadline"
     return "data: {\"error\": ... deadline}, data: [DONE]"

@@ -83,6 +83,49 @@ static void test_ever_new_tenants_starve_none(void **state)
     tenants_deinit(&tenants);
 }
 
+/* One small sequence that is always there saves up no turns, and costs no more of them later. */
+static void test_one_that_is_always_there_saves_up_little(void **state)
+{
+    (void)state;
+    struct tenants tenants;
+    start(&tenants, 4);
+    struct tenant *busy = tenants_come(&tenants, 1), *small = tenants_come(&tenants, 2);
+    for (int i = 0; i < 10000; i++) {
+        tenants_serve(&tenants, busy, TENANT_TURN_TOKENS / 2);
+        tenants_set_turns(&tenants);
+    }
+    assert_int_equal(small->turn, 0);
+    assert_int_equal(busy->turn, 32);
+    uint32_t turns = 0; /* now the small one asks for as much as it gets */
+    for (; busy->turn > small->turn; turns++) {
+        tenants_serve(&tenants, small, TENANT_TURN_TOKENS);
+        tenants_set_turns(&tenants);
+    }
+    assert_true(turns <= 33);
+    tenants_deinit(&tenants);
+}
+
+/* A tenant of long prompts waits after each until the others have had as much. */
+static void test_a_long_prompt_counts_as_a_whole(void **state)
+{
+    (void)state;
+    enum { LONG_TURNS = 200 };
+    struct tenants tenants;
+    start(&tenants, 4);
+    struct tenant *a = tenants_come(&tenants, 1), *b = tenants_come(&tenants, 2);
+    for (int i = 0; i < 10; i++) {
+        tenants_serve(&tenants, a, LONG_TURNS * TENANT_TURN_TOKENS);
+        tenants_set_turns(&tenants);
+        uint32_t turns = 0;
+        for (; a->turn > b->turn; turns++) {
+            tenants_serve(&tenants, b, TENANT_TURN_TOKENS);
+            tenants_set_turns(&tenants);
+        }
+        assert_int_equal(turns, LONG_TURNS);
+    }
+    tenants_deinit(&tenants);
+}
+
 static void test_others_are_there_or_were_lately(void **state)
 {
     (void)state;
@@ -144,6 +187,8 @@ int main(void)
         cmocka_unit_test(test_the_one_served_least_has_the_first_turn),
         cmocka_unit_test(test_one_that_comes_back_begins_at_the_virtual_time),
         cmocka_unit_test(test_ever_new_tenants_starve_none),
+        cmocka_unit_test(test_one_that_is_always_there_saves_up_little),
+        cmocka_unit_test(test_a_long_prompt_counts_as_a_whole),
         cmocka_unit_test(test_others_are_there_or_were_lately),
         cmocka_unit_test(test_as_many_as_are_remembered_and_more),
     };

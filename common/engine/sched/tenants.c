@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-#define TURN_MOST ((UINT64_C(1) << TENANT_TURN_BITS) - 1)
+#define TURN_MOST   ((UINT64_C(1) << TENANT_TURN_BITS) - 1)
+#define SAVED_TURNS 16 /* a counter is at most so far from the virtual time */
 
 enum status tenants_init(struct tenants *tenants, uint32_t max_sequences, uint32_t turn_tokens)
 {
@@ -94,10 +95,16 @@ void tenants_set_turn(const struct tenants *tenants, struct tenant *tenant)
 void tenants_set_turns(struct tenants *tenants)
 {
     account(tenants);
+    uint64_t saved = (uint64_t)SAVED_TURNS * tenants->turn_tokens, now = tenants->virtual_time;
+    saved = tenants->largest > saved ? tenants->largest : saved;
+    uint64_t low = now > saved ? now - saved : 0, high = now + saved;
     tenants->least = UINT64_MAX;
-    for (uint32_t i = 0; i < tenants->present_count; i++)
-        if (tenants->present[i]->served < tenants->least)
-            tenants->least = tenants->present[i]->served;
+    for (uint32_t i = 0; i < tenants->present_count; i++) {
+        struct tenant *tenant = tenants->present[i];
+        tenant->served = tenant->served < low ? low : tenant->served > high ? high : tenant->served;
+        if (tenant->served < tenants->least)
+            tenants->least = tenant->served;
+    }
     for (uint32_t i = 0; i < tenants->present_count; i++)
         tenants_set_turn(tenants, tenants->present[i]);
 }

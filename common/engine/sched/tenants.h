@@ -10,6 +10,10 @@
  * approach, 1993). The paper takes the smallest counter instead. Then a tenant that is ahead
  * would starve while ever new ones come.
  *
+ * A tenant with one small sequence is never idle. So no counter goes further from the virtual time
+ * than 16 turns, or than the largest service at once. Otherwise the tenant would save up turns, and
+ * starve the others when it asks for much.
+ *
  * Turns are not finer than turn_tokens: within that, tenants are equal and the policy
  * decides, so that equal ones don't take turns row by row.
  *
@@ -45,6 +49,7 @@ struct tenants {
     uint32_t capacity, count, present_count, turn_tokens;
     uint64_t virtual_time, least; /* least: the smallest counter of those present */
     uint64_t unaccounted;         /* service that the virtual time doesn't have yet */
+    uint64_t largest;             /* service at once: a long prompt's counts as a whole */
     struct {
         const struct tenant *tenant;
         uint64_t at_us;
@@ -67,8 +72,10 @@ static inline void tenants_serve(struct tenants *tenants, struct tenant *tenant,
 {
     tenant->served += tokens;
     tenants->unaccounted += tokens;
+    if (tokens > tenants->largest)
+        tenants->largest = tokens;
 }
-/* Sets the turns of all that are present, from the counters. */
+/* Bounds the counters of all that are present, and sets their turns. */
 void tenants_set_turns(struct tenants *tenants);
 /* Sets one tenant's turn anew, against the others' at the last tenants_set_turns. */
 void tenants_set_turn(const struct tenants *tenants, struct tenant *tenant);

@@ -10,21 +10,24 @@
 #include "common/base/u32.h"
 #include "common/engine/sched/scheduler_state.h"
 
+#include <math.h>
+
 #define SURE_PART       0.75
 #define LIKELY_PART     1.25
-#define STEP_WEIGHT     8.0  /* a step has one 8th of the average's weight */
-#define FAST_WEIGHT     64.0 /* the fastest step is forgotten so slowly */
+#define STEP_WEIGHT     8.0   /* a step has one 8th of the average's weight */
+#define FAST_WEIGHT     64.0  /* the fastest step is forgotten so slowly */
+#define FAST_GROWTH     256.0 /* and one step adds no more than such a part of it */
 #define SEARCH_EVERY_US 10000
 
 void deadline_learn_step(struct scheduler *s, uint32_t decodes, uint64_t took_us)
 {
-    double us = (double)took_us;
+    double us = (double)took_us, slower_us = us - s->fast_step_us;
     if (!decodes)
         return;
     s->step_us += s->step_us > 0 ? (us - s->step_us) / STEP_WEIGHT : us;
-    s->fast_step_us += s->fast_step_us > 0 && us > s->fast_step_us
-                           ? (us - s->fast_step_us) / FAST_WEIGHT
-                           : us - s->fast_step_us;
+    if (s->fast_step_us > 0 && slower_us > 0)
+        slower_us = fmin(slower_us / FAST_WEIGHT, fmax(s->fast_step_us / FAST_GROWTH, 1));
+    s->fast_step_us += slower_us;
 }
 
 /* Returns how many tokens it surely still draws here. An answer may end at any token unless end

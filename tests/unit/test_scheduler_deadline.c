@@ -1,0 +1,115 @@
+/* scheduler: which sequences surely miss their deadlines, by the times of the steps so far. */
+#include "common/engine/sched/scheduler.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* A row of a prompt takes long, so that prompts outweigh answers where they count. */
+enum { BLOCK = 4, ROW_US = 1000000, STEP_US = 20000 };
+
+struct served {
+    struct scheduler *scheduler;
+    uint64_t now_us;
+};
+
+static struct served start(uint32_t block_count, uint32_t host_slots)
+{
+    struct scheduler_config config = {.block_tokens = BLOCK,
+                                      .block_count = block_count,
+                                      .max_sequences = 8,
+                                      .chunk_tokens = 64,
+                                      .context = 400,
+                                      .grow = host_slots > 0,
+                                      .host_slots = host_slots,
+                                      .cost = cost_model_default()};
+    config.cost.prefill_row_us = ROW_US;
+    config.cost.prefill_position_us = 0;
+    config.cost.decode_row_us = 1e-3;
+    config.cost.step_us = STEP_US;
+    config.cost.swap_bytes_per_us = 1e9; /* swap, where there are slots */
+    struct served served = {.now_us = 1};
+    assert_int_equal(scheduler_create(&config, &served.scheduler), STATUS_OK);
+    return served;
+}
+
+/* left_us 0: no deadline */
+static void add(struct served *served, uint64_t request, uint32_t tokens, uint32_t max_tokens,
+                uint64_t left_us)
+{
+    struct sequence_spec spec = {.key = {request, 1},
+                                 .plan = PLAN_LOCAL,
+                                 .arrived_us = served->now_us,
+                                 .deadline_left_us = left_us,
+                                 .token_count = tokens,
+                                 .sampling = sampling_default()};
+    spec.sampling.max_tokens = max_tokens;
+    spec.sampling.ignore_eos = true;
+    spec.tokens = calloc(tokens, sizeof *spec.tokens);
+    assert_non_null(spec.tokens);
+    assert_int_equal(scheduler_add(served->scheduler, &spec, NULL), STATUS_OK);
+}
+
+static struct sequence *find(const struct served *served, uint64_t request)
+{
+    return scheduler_find(served->scheduler, (struct sequence_key){request, 1});
+}
+
+/* One step, which takes as long as expected, and `more_us`. Ended sequences go. */
+static void step(struct served *served, uint64_t more_us)
+{
+    struct scheduler *s = served->scheduler;
+    while (scheduler_reserve(s, served->now_us))
+        ;
+    const struct step_plan *plan = scheduler_plan(s, served->now_us);
+    uint64_t took_us = STEP_US + more_us;
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        if (plan->parts[i].sequence->state == SEQUENCE_PREFILL)
+            took_us += (uint64_t)ROW_US * plan->parts[i].row_count;
+    served->now_us += took_us;
+    scheduler_step_done(s, took_us, 1);
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        if (scheduler_rows_done(s, &plan->parts[i], 99) != FINISH_NONE)
+            scheduler_remove(s, plan->parts[i].sequence);
+}
+
+static bool misses(struct served *served)
+{
+    return scheduler_next_missed(served->scheduler, served->now_us) != NULL;
+}
+
+/* A hiccup, or some slow steps, don't make steps slow that were fast. */
+static void test_slow_steps_end_none_that_is_in_time(void **state)
+{
+    (void)state;
+    static const struct {
+        int count;
+        uint64_t more_us;
+    } slow[] = {{1, 2000000}, {20, 200000}};
+    for (size_t i = 0; i < sizeof slow / sizeof *slow; i++) {
+        struct served served = start(200, 0);
+        add(&served, 1, 1, 300, 0);
+        for (int steps = 0; steps < 50; steps++)
+            step(&served, 0);
+        for (int steps = 0; steps < slow[i].count; steps++)
+            step(&served, slow[i].more_us);
+        add(&served, 2, 1, 100, ROW_US + 105 * STEP_US);
+        for (int steps = 0; find(&served, 2); steps++) {
+            assert_false(misses(&served));
+            step(&served, 0);
+        }
+        scheduler_destroy(served.scheduler);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slow_steps_end_none_that_is_in_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

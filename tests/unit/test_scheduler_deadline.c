@@ -106,10 +106,30 @@ static void test_slow_steps_end_none_that_is_in_time(void **state)
     }
 }
 
+/* The rows of a sequence in host memory are there when it goes on. */
+static void test_a_swapped_prompt_is_not_computed_again(void **state)
+{
+    (void)state;
+    struct served served = start(5, 5);
+    for (uint64_t request = 3; request < 13; request++) { /* the cost of prompts is known */
+        add(&served, request, 1, 1, 0);
+        step(&served, 0);
+    }
+    add(&served, 1, 7, 9, 0);
+    add(&served, 2, 3, 9, 11 * ROW_US);
+    while (find(&served, 2)->state != SEQUENCE_SWAPPED)
+        step(&served, 0);
+    uint64_t left_us = find(&served, 2)->deadline_us - served.now_us;
+    assert_true(left_us < ROW_US && left_us > 20 * STEP_US);
+    assert_false(misses(&served));
+    scheduler_destroy(served.scheduler);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slow_steps_end_none_that_is_in_time),
+        cmocka_unit_test(test_a_swapped_prompt_is_not_computed_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,9 +81,10 @@ static bool is_missed(const struct scheduler *s, const struct sequence *sequence
     if (sequence->deadline_us == UINT64_MAX || sequence->state == SEQUENCE_HELD ||
         sequence->state == SEQUENCE_RESERVED)
         return false;
-    uint32_t rows = sequence_computes(sequence) ? rows_left(sequence, sequence->computed)
-                    : s->cache                  ? 0
-                                                : rows_left(sequence, 0);
+    bool has_rows = sequence_computes(sequence) || sequence->state == SEQUENCE_SWAPPED;
+    uint32_t rows = has_rows   ? rows_left(sequence, sequence->computed)
+                    : s->cache ? 0
+                               : rows_left(sequence, 0);
     double left_us = time_left_us(s, sequence);
     return left_us <= 0 || SURE_PART * time_us(s, sequence, rows, s->fast_step_us) > left_us;
 }

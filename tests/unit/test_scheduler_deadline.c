@@ -125,11 +125,29 @@ static void test_a_swapped_prompt_is_not_computed_again(void **state)
     scheduler_destroy(served.scheduler);
 }
 
+/* Prompts count once some were measured. The guess before may be many times off. */
+static void test_a_guess_of_a_prompt_ends_none(void **state)
+{
+    (void)state;
+    struct served served = start(200, 0);
+    for (uint64_t measured = 0; measured < 9; measured++) {
+        add(&served, 100, 10, 1, 5 * ROW_US);
+        assert_int_equal(misses(&served), measured >= 8);
+        scheduler_remove(served.scheduler, find(&served, 100));
+        served.now_us += ROW_US;
+        assert_false(misses(&served)); /* the next search is a new one */
+        add(&served, 1 + measured, 1, 1, 0);
+        step(&served, 0);
+    }
+    scheduler_destroy(served.scheduler);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slow_steps_end_none_that_is_in_time),
         cmocka_unit_test(test_a_swapped_prompt_is_not_computed_again),
+        cmocka_unit_test(test_a_guess_of_a_prompt_ends_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

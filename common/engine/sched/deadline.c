@@ -2,7 +2,8 @@
  *
  * A sequence is missed if its deadline passes even at best: its steps are as fast as the fastest
  * ones lately, its answer is as short as it may be, its prompt is cached if that is possible, and
- * three quarters of that time are enough. It ends, since its client would get nothing.
+ * three quarters of that time are enough. Its prompt takes no time before some prompts were
+ * measured. It ends, since its client would get nothing.
  *
  * A sequence that waits is likely missed if it needs more time than it has: steps as they are now,
  * its prompt as it was cached when it came, and a quarter more. It isn't ended, but begins after
@@ -17,11 +18,13 @@
 #define STEP_WEIGHT     8.0   /* a step has one 8th of the average's weight */
 #define FAST_WEIGHT     64.0  /* the fastest step is forgotten so slowly */
 #define FAST_GROWTH     256.0 /* and one step adds no more than such a part of it */
+#define MEASURED_STEPS  8     /* before, the time of a prompt is a guess */
 #define SEARCH_EVERY_US 10000
 
-void deadline_learn_step(struct scheduler *s, uint32_t decodes, uint64_t took_us)
+void deadline_learn_step(struct scheduler *s, bool has_prompts, uint32_t decodes, uint64_t took_us)
 {
     double us = (double)took_us, slower_us = us - s->fast_step_us;
+    s->prompt_steps += has_prompts && s->prompt_steps < MEASURED_STEPS;
     if (!decodes)
         return;
     s->step_us += s->step_us > 0 ? (us - s->step_us) / STEP_WEIGHT : us;
@@ -85,6 +88,8 @@ static bool is_missed(const struct scheduler *s, const struct sequence *sequence
     uint32_t rows = has_rows   ? rows_left(sequence, sequence->computed)
                     : s->cache ? 0
                                : rows_left(sequence, 0);
+    if (s->prompt_steps < MEASURED_STEPS)
+        rows = 0;
     double left_us = time_left_us(s, sequence);
     return left_us <= 0 || SURE_PART * time_us(s, sequence, rows, s->fast_step_us) > left_us;
 }

@@ -308,7 +308,7 @@ void scheduler_step_done(struct scheduler *s, uint64_t took_us, uint64_t swap_us
         if (s->policy->ran)
             s->policy->ran(part->sequence, took_us);
     }
-    deadline_learn_step(s, decodes, took_us);
+    deadline_learn_step(s, prefill_us > 0, decodes, took_us);
     if (s->plan.part_count)
         cost_model_learn_step(&s->cost, prefill_us, cost_model_decode_us(&s->cost, decodes),
                               (double)took_us);

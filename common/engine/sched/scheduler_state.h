@@ -63,6 +63,7 @@ struct scheduler {
     uint64_t search_us;      /* no search before */
     /* Measured steps with answers in them: the moving average, and the fastest of late. */
     double step_us, fast_step_us;
+    uint32_t prompt_steps; /* measured steps with rows of prompts; at most MEASURED_STEPS */
 };
 
 static inline uint32_t scheduler_blocks_for(const struct scheduler *s, uint32_t tokens)
@@ -135,8 +136,8 @@ void preemption_forget(struct scheduler *s, const struct sequence *sequence);
 
 /* --- deadline.c --- */
 
-/* A step with `decodes` answers in it took so long. */
-void deadline_learn_step(struct scheduler *s, uint32_t decodes, uint64_t took_us);
+/* A step with `decodes` answers in it, and with rows of prompts or not, took so long. */
+void deadline_learn_step(struct scheduler *s, bool has_prompts, uint32_t decodes, uint64_t took_us);
 /* Returns true if a sequence that waits would hardly meet the deadline that it has, if it began
  * now. */
 bool deadline_is_likely_missed(const struct scheduler *s, const struct sequence *sequence);

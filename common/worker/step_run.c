@@ -316,9 +316,11 @@ void step_run_plan(struct step_run *run, const struct step_plan *plan)
         prompt_rows |= input->prompt_rows > 0;
     }
     uint64_t begun_us = clock_now_us();
-    if (plan->part_count && !run_rows(run, plan))
-        return;
-    run->failed_in_row = 0;
+    if (plan->part_count) {
+        if (!run_rows(run, plan))
+            return;
+        run->failed_in_row = 0;
+    }
     report.took_us = clock_now_us() - begun_us;
     scheduler_step_done(run->scheduler, report.took_us, report.swap_us);
     if (run->sends_reports)

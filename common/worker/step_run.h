@@ -29,7 +29,7 @@ struct step_run { /* everything is borrowed */
     uint32_t report_count;
     struct step_report reports[STEP_EVENT_REPORTS]; /* [report_count]: to be sent */
     uint64_t reported_us;                           /* when some were sent last */
-    uint32_t failed_in_row;                         /* steps, up to the last one */
+    uint32_t failed_in_row;                         /* steps with rows, up to the last one */
     uint32_t failed_limit;                          /* 0: any number may fail */
     void (*broken)(void *context);                  /* called at failed_limit */
     void *broken_context;

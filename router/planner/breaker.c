@@ -45,8 +45,10 @@ void breaker_placed(struct breaker *breaker, const struct breaker_limits *limits
     bool probed = breaker->state == BREAKER_HALF_OPEN && !breaker_admits(breaker, limits, now_us);
     if (breaker->state == BREAKER_CLOSED || probed)
         return;
+    if (breaker->state == BREAKER_OPEN) /* the outcome of an earlier probe counts, too */
+        breaker->changed_us = now_us;
     breaker->state = BREAKER_HALF_OPEN;
-    breaker->probe_us = breaker->changed_us = now_us;
+    breaker->probe_us = now_us;
 }
 
 /* Counts one outcome in the window, which moves on by halves. */

@@ -164,7 +164,12 @@ static void test_a_probe_without_an_outcome_is_replaced(void **state)
     assert_true(admits(&breaker, at_us + limits.probe_us));
     breaker_placed(&breaker, &limits, at_us + limits.probe_us);
     assert_false(admits(&breaker, at_us + limits.probe_us));
-    assert_false(fails(&breaker, at_us)); /* the first probe's, now too late */
+    /* The first probe's outcome comes late, and counts. */
+    struct breaker slow = breaker;
+    assert_true(breaker_good(&slow, &limits, at_us, at_us + limits.probe_us + 1));
+    assert_int_equal(slow.state, BREAKER_CLOSED);
+    assert_true(breaker_failed(&breaker, &limits, at_us, at_us + limits.probe_us + 1));
+    assert_int_equal(breaker.state, BREAKER_OPEN);
 }
 
 static void test_while_open_nothing_counts(void **state)

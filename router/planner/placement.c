@@ -465,7 +465,9 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
         end_turn(placement, request->in);
     if (choice.outcome == ROUTE_FULL && !known)
         note_full(placement, ask, asked.total_tokens);
-    if (choice.outcome == ROUTE_FULL && request->turn != PLACEMENT_REGIVE &&
+    /* An answer that has begun leaves workers of other kinds to others: it holds no place there. */
+    bool holds = !ask->request.kind || candidates->pools[request->model].kind_count == 1;
+    if (choice.outcome == ROUTE_FULL && request->turn != PLACEMENT_REGIVE && holds &&
         pass->now_us - request->since_us >= PLACEMENT_OVERTAKE_US)
         pass->stopped = true;
     return choice;

@@ -161,6 +161,7 @@ struct queue {
     struct placement placement;
     struct placement_request requests[32];
     uint64_t prompts[32];
+    const struct route_kind *kinds[32]; /* NULL: its answer hasn't begun */
     uint64_t now_us;
     size_t count;
 };
@@ -207,9 +208,10 @@ static const char *pass_with(struct queue *q, const struct route_handle *handle)
     for (struct placement_request *request; (request = placement_next(&q->placement));) {
         size_t i = (size_t)(request - q->requests);
         uint64_t tokens;
-        struct placement_ask ask = {
-            .request = {.prompt_tokens = q->prompts[i], .total_tokens = q->prompts[i] + 1},
-            .handle = request->turn == PLACEMENT_REGIVE ? handle : NULL};
+        struct placement_ask ask = {.request = {.kind = q->kinds[i],
+                                                .prompt_tokens = q->prompts[i],
+                                                .total_tokens = q->prompts[i] + 1},
+                                    .handle = request->turn == PLACEMENT_REGIVE ? handle : NULL};
         struct route_choice choice = placement_choose(&q->placement, request, &ask, &tokens);
         if (choice.outcome != ROUTE_PLACED)
             continue;
@@ -310,6 +312,26 @@ static void test_overtaking_is_bounded(void **state)
     assert_string_equal(pass(&q), "0 ");
     over(&q, large);
     assert_string_equal(pass(&q), "3 4 ");
+    queue_end(&q);
+}
+
+/* An answer that has begun can't go to workers of another kind, and holds no place there. */
+static void test_one_that_has_begun_stops_none_of_another_kind(void **state)
+{
+    (void)state;
+    static struct queue q;
+    static const struct route_kind kind = {.numerics_id = 0};
+    queue_init(&q, 0);
+    decode_of(&q)->unconfirmed_tokens = 400; /* others', 500 at most */
+    q.kinds[arrives(&q, 100, 200)] = &kind;
+    q.now_us += PLACEMENT_OVERTAKE_US;
+    arrives(&q, 200, 10);
+    assert_string_equal(pass(&q), ""); /* there is one kind */
+    struct route_worker prefill = plain(ROLE_PREFILL, 3), decode = plain(ROLE_DECODE, 4);
+    prefill.numerics_id = decode.numerics_id = 9;
+    assert_int_equal(placement_worker_set(&q.placement, 0, &prefill), STATUS_OK);
+    assert_int_equal(placement_worker_set(&q.placement, 0, &decode), STATUS_OK);
+    assert_string_equal(pass(&q), "1 ");
     queue_end(&q);
 }
 
@@ -515,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_tenants_are_served_in_turns),
         cmocka_unit_test(test_new_tenants_do_not_wait_behind_a_flood),
         cmocka_unit_test(test_overtaking_is_bounded),
+        cmocka_unit_test(test_one_that_has_begun_stops_none_of_another_kind),
         cmocka_unit_test(test_what_is_known_to_be_full_is_not_tried),
         cmocka_unit_test(test_those_placed_again_come_first_by_arrival),
         cmocka_unit_test(test_who_lacked_a_worker_hears_of_one),

@@ -31,8 +31,10 @@ uint64_t step_watch_next_us(const struct step_watch *watch, uint64_t limit_us)
 {
     if (!limit_us || !watch->works || watch->hangs)
         return UINT64_MAX;
-    uint64_t usual_us = watch->usual_us * STEP_WATCH_USUAL_STEPS;
-    uint64_t most_us = usual_us > limit_us ? usual_us : limit_us;
+    uint64_t most_us = watch->usual_us ? watch->usual_us * STEP_WATCH_USUAL_STEPS
+                                       : limit_us * STEP_WATCH_FIRST_LIMITS;
+    if (most_us < limit_us)
+        most_us = limit_us;
     uint64_t since_us = watch->since_us;
     if (watch->reported_us - since_us < watch->busy_us) /* reports had stopped meanwhile */
         since_us = watch->reported_us > watch->busy_us ? watch->reported_us - watch->busy_us : 0;

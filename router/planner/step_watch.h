@@ -3,16 +3,17 @@
  *
  * A worker hangs if one step of it takes longer than `limit_us`, by its own clock or by the
  * router's, or if it had sequences to compute and no report has come for so long. A step may take
- * longer on a slow machine: 20 times the usual step is always allowed. A thread between two steps
- * doesn't hang: it waits for room, or for a constraint. The next step that ends is the end of the
- * hang. */
+ * longer on a slow machine: 20 times the usual step is always allowed, and 3 limits while no step
+ * is known. A thread between two steps doesn't hang: it waits for room, or for a constraint. The
+ * next step that ends is the end of the hang. */
 #ifndef BATON_ROUTER_PLANNER_STEP_WATCH_H
 #define BATON_ROUTER_PLANNER_STEP_WATCH_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define STEP_WATCH_USUAL_STEPS 20 /* so many usual steps may pass without an end */
+#define STEP_WATCH_USUAL_STEPS  20 /* so many usual steps may pass without an end */
+#define STEP_WATCH_FIRST_LIMITS 3  /* so many limits, if the usual step is unknown */
 
 /* A worker's report about its steps. */
 struct step_report_seen {

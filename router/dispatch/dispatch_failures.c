@@ -87,14 +87,20 @@ static void release_held(struct dispatch *dispatch)
 
 /* --------------------------------------------------------------------------- workers that hang */
 
-/* True: another worker of its model and role takes work, and gets on. */
-static bool is_replaceable(const struct dispatch *dispatch, const struct worker *worker)
+/* True: another worker of its model and role takes work, and gets on. An answer that has begun goes
+ * on at a worker of its kind only. `request` NULL: for any request. */
+static bool is_replaceable(const struct dispatch *dispatch, const struct worker *worker,
+                           const struct request *request)
 {
     const struct workers *workers = &dispatch->workers;
+    const struct route_kind *kind = request && request->emitted_count ? &request->kind : NULL;
     for (size_t i = 0; i < workers->count; i++) {
         const struct worker *other = workers->items[i];
         if (other != worker && other->model == worker->model &&
-            other->info.role == worker->info.role && worker_is_ready(other) && !other->watch.hangs)
+            other->info.role == worker->info.role && worker_is_ready(other) &&
+            !other->watch.hangs &&
+            (!kind || (other->info.model_hash == kind->model_hash &&
+                       other->info.numerics_id == kind->numerics_id)))
             return true;
     }
     return false;
@@ -116,12 +122,13 @@ static void leave_hung(struct dispatch *dispatch, const struct worker *worker)
     struct placement_request *next;
     uint64_t key = worker->key;
     due_at(dispatch, dispatch->now_us + STILL_HANGS_US);
-    if (!is_replaceable(dispatch, worker))
+    if (!is_replaceable(dispatch, worker, NULL))
         return;
     for (struct placement_request *placing = placement_first_of(&dispatch->placement, key); placing;
          placing = next) {
         next = placement_next_of(placing, key);
-        leave(dispatch, request_of(placing), key, "step_hangs");
+        if (is_replaceable(dispatch, worker, request_of(placing)))
+            leave(dispatch, request_of(placing), key, "step_hangs");
     }
 }
 
@@ -136,7 +143,7 @@ static uint64_t watch(struct dispatch *dispatch, struct worker *worker)
                           "worker=%s limit_ms=%" PRIu64 " running=%u can_move=%d msg=\"a step of "
                           "this worker does not end: its requests go elsewhere\"",
                           worker->info.name, limit_us / 1000, worker->load.running,
-                          is_replaceable(dispatch, worker));
+                          is_replaceable(dispatch, worker, NULL));
         counter_add(dispatch->config.metrics->hangs, 1);
         breakers_left(&dispatch->breakers, worker->key, dispatch->now_us);
         dispatch->board_changed = true;
@@ -166,7 +173,7 @@ void request_is_silent(struct dispatch *dispatch, struct request *request, uint6
 {
     struct worker *worker = workers_get(&dispatch->workers, key);
     if (!worker || worker->load.queued_requests || worker->load.queued_tokens ||
-        (worker->watch.hangs && !is_replaceable(dispatch, worker)))
+        (worker->watch.hangs && !is_replaceable(dispatch, worker, request)))
         return; /* it waits in the worker's queue, or couldn't go anywhere */
     log_warn_lifecycle("dispatch",
                        "req=%s attempt=%u worker=%s msg=\"this worker owes it a token and says "

@@ -430,6 +430,7 @@ static void init_state(struct dispatch *dispatch, const struct dispatch_config *
                                          .keepalive_us = config->keepalive_us,
                                          .router_incarnation = config->incarnation,
                                          .placement = &dispatch->placement,
+                                         .breakers = &dispatch->breakers,
                                          .unconfirmed_tokens = config->unconfirmed_tokens};
 }
 

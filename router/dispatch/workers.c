@@ -100,6 +100,8 @@ static void gone_note(struct workers *workers, const struct worker *worker)
 
 static void workers_remove(struct workers *workers, struct worker *worker)
 {
+    if (workers->breakers)
+        breakers_forget(workers->breakers, worker->key);
     for (size_t i = 0; i < workers->count; i++) {
         if (workers->items[i] != worker)
             continue;

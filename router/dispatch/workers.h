@@ -123,6 +123,7 @@ struct workers {
     uint64_t keepalive_us;
     uint64_t router_incarnation;
     struct placement *placement; /* hears of every change of a worker; NULL: none does */
+    struct breakers *breakers;   /* hears which workers are gone; NULL: none does */
     uint64_t unconfirmed_tokens; /* on each decode worker, at most; 0: half of its pool */
     uint64_t generation;         /* workers that ever were */
     uint64_t syncs;

@@ -1,5 +1,5 @@
-/* Which requests leave a worker that hangs. The workers have no session: the test sets all that
- * they would report. */
+/* Which requests leave a worker that hangs, and what is remembered of failures. The workers have no
+ * session: the test sets all that they would report. */
 #include "tests/unit/dispatch_fixture.h"
 
 #include "common/base/clock.h"
@@ -81,12 +81,33 @@ static void test_one_that_has_not_begun_leaves_for_any_kind(void **state)
     teardown(&world);
 }
 
+static void test_failures_of_a_worker_are_forgotten_with_it(void **state)
+{
+    (void)state;
+    static struct world world;
+    setup(&world, 1, 4, 4);
+    struct breakers *breakers = &world.dispatch->breakers;
+    const struct request_life life = {.state = REQUEST_DECODE,
+                                      .prefill = comes(&world, ROLE_PREFILL, 1)->key,
+                                      .decode = comes(&world, ROLE_DECODE, 1)->key};
+    breakers_said(breakers, &life, &(struct breaker_said){.worker = life.decode, .reason = "read"},
+                  1000000);
+    breakers_left(breakers, life.decode, 1000000);
+    assert_non_null(breakers_of_pair(breakers, life.prefill, life.decode));
+    workers_sync(&world.dispatch->workers, clock_now_us()); /* neither is a member */
+    assert_int_equal(world.dispatch->workers.count, 0);
+    assert_null(breakers_of_pair(breakers, life.prefill, life.decode));
+    assert_int_equal(breakers_of(breakers, life.decode)->failures, 0);
+    teardown(&world);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_answer_leaves_for_one_of_its_kind),
         cmocka_unit_test(test_one_that_has_not_begun_leaves_for_any_kind),
+        cmocka_unit_test(test_failures_of_a_worker_are_forgotten_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,7 +110,8 @@ static inline struct request *request_of(struct placement_request *placing)
 {
     return (struct request *)((char *)placing - offsetof(struct request, placing));
 }
-/* Returns the least time of its answer on a decode worker (deadline_estimate.h). */
+/* Returns the least time of its answer on a decode worker (deadline_estimate.h). If it is late
+ * there: the least of all ready decode workers of known cost, as one slow worker is no proof. */
 uint64_t request_least_us(const struct dispatch *dispatch, const struct request *request,
                           uint64_t decode);
 /* Writes request->refusal for a request that ends because no worker was there, from the last

@@ -214,12 +214,16 @@ void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request 
     }
 }
 
-uint64_t request_least_us(const struct dispatch *dispatch, const struct request *request,
-                          uint64_t decode)
+static bool is_known(const struct worker *worker)
+{
+    return worker && worker->steps.figures.steps >= KNOWN_STEPS;
+}
+
+/* Returns the least time of its answer there. NULL, or a worker of unknown cost: 0. */
+static uint64_t least_on_us(const struct request *request, const struct worker *worker)
 {
     const struct call *call = request->call;
     const struct sampling *sampling = &call->sampling;
-    const struct worker *worker = workers_get(&dispatch->workers, decode);
     bool has_length = sampling->ignore_eos && !sampling->stop_id_count && !call->has_stops &&
                       !call->constraint && !call->prompt_only && !is_open(request);
     const struct deadline_work work = {
@@ -227,12 +231,28 @@ uint64_t request_least_us(const struct dispatch *dispatch, const struct request 
                                                call->prompt_only ? 0 : sampling->min_tokens,
                                                request->emitted_count),
         .context = prompt_tokens(request)};
-    bool known = worker && worker->steps.figures.steps >= KNOWN_STEPS;
-    return deadline_least_us(NULL, known ? &worker->steps.figures.cost : NULL, &work);
+    return deadline_least_us(NULL, is_known(worker) ? &worker->steps.figures.cost : NULL, &work);
 }
 
-/* Ends a request that surely misses its deadline on the worker that it would get. False: it may be
- * in time. */
+uint64_t request_least_us(const struct dispatch *dispatch, const struct request *request,
+                          uint64_t decode)
+{
+    const struct workers *workers = &dispatch->workers;
+    uint64_t least_us = least_on_us(request, workers_get(workers, decode));
+    if (!deadline_is_missed(dispatch->now_us, request->call->deadline_us, least_us))
+        return least_us;
+    for (size_t i = 0; i < workers->count; i++) {
+        const struct worker *other = workers->items[i];
+        if (other->model != request->call->model || other->info.role != ROLE_DECODE ||
+            !worker_is_ready(other) || !is_known(other))
+            continue;
+        uint64_t there_us = least_on_us(request, other);
+        least_us = there_us < least_us ? there_us : least_us;
+    }
+    return least_us;
+}
+
+/* Ends a request that surely misses its deadline. False: it may be in time. */
 static bool end_hopeless(struct dispatch *dispatch, struct request *request, uint64_t decode)
 {
     uint64_t now_us = dispatch->now_us, deadline_us = request->call->deadline_us;

@@ -1,5 +1,5 @@
-/* Which requests leave a worker that hangs, and what is remembered of failures. The workers have no
- * session: the test sets all that they would report. */
+/* Which requests leave a worker that hangs or are late, and what is remembered of failures. The
+ * workers have no session: the test sets all that they would report. */
 #include "tests/unit/dispatch_fixture.h"
 
 #include "common/base/clock.h"
@@ -81,6 +81,37 @@ static void test_one_that_has_not_begun_leaves_for_any_kind(void **state)
     teardown(&world);
 }
 
+/* One slow worker is no proof. Both are. */
+static void test_no_request_is_late_by_one_slow_worker(void **state)
+{
+    (void)state;
+    for (int slow = 1; slow <= 2; slow++) {
+        static struct world world;
+        struct asker asker = {.reason = REASON_NONE};
+        setup(&world, 1, 4, 4);
+        comes(&world, ROLE_PREFILL, 1);
+        struct worker *chosen = comes(&world, ROLE_DECODE, 1),
+                      *other = comes(&world, ROLE_DECODE, 1);
+        chosen->steps.figures.steps = other->steps.figures.steps = 1000;
+        chosen->steps.figures.cost.decode_row_us = 1e9;
+        other->steps.figures.cost.decode_row_us = slow == 2 ? 1e9 : 1;
+        other->load.queued_tokens = 1000; /* it is the busier one */
+        worker_changed(&world.dispatch->workers, other, clock_now_us());
+        make_call(&world, 0, (struct call_client){&asker_ops, &asker},
+                  (struct call_source){.once = false}, 0, 1);
+        world.calls[0]->sampling.ignore_eos = true; /* its length is known: */
+        world.calls[0]->open_max_tokens = 0;        /* its client set max_tokens */
+        world.calls[0]->deadline_us = clock_now_us() + 600000000;
+        dispatch_submit(world.dispatch, &world.calls[0], 1);
+        dispatch_turn(world.dispatch);
+        assert_int_equal(asker.reason, slow == 2 ? REASON_DEADLINE : REASON_NONE);
+        if (slow == 1)
+            assert_int_equal(world.calls[0]->choices[0].life.decode, chosen->key);
+        leave(&world, 0);
+        teardown(&world);
+    }
+}
+
 static void test_failures_of_a_worker_are_forgotten_with_it(void **state)
 {
     (void)state;
@@ -107,6 +138,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_answer_leaves_for_one_of_its_kind),
         cmocka_unit_test(test_one_that_has_not_begun_leaves_for_any_kind),
+        cmocka_unit_test(test_no_request_is_late_by_one_slow_worker),
         cmocka_unit_test(test_failures_of_a_worker_are_forgotten_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

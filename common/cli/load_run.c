@@ -105,6 +105,7 @@ static bool probe(struct load_run *run, uint64_t name, uint32_t words)
     run->prepared = LOAD_NONE;
     run->probes = 1;
     load_client_send(run->client, PROBE, &run->body, &run->probe);
+    load_client_run(run->client); /* a request that can't be sent ends here, without news */
     while (run->probes && !run->stopped)
         wait_until(run, UINT64_MAX);
     return !run->stopped;
@@ -129,6 +130,7 @@ static bool ask_tokens(struct load_run *run, uint32_t words, double *tokens)
     str_add(&run->body, "}");
     run->probes = 1;
     load_client_fetch(run->client, PROBE, "/tokenize", &run->body, &reply);
+    load_client_run(run->client);
     while (run->probes && !run->stopped)
         wait_until(run, UINT64_MAX);
     if (!run->probes && reply.status == 200 &&
@@ -252,7 +254,9 @@ void load_run_warm_up(struct load_run *run, uint32_t count)
             run->probes++;
             load_client_send(run->client, PROBE, &run->body, &answers[sent]);
         }
-        wait_until(run, UINT64_MAX);
+        load_client_run(run->client);
+        if (run->probes)
+            wait_until(run, UINT64_MAX);
     }
     if (run->probes) { /* a signal: the client still writes to the answers */
         load_client_close(run->client);

@@ -168,6 +168,11 @@ def test_a_server_that_is_not_there():
     assert done.returncode == 1 and "failed: UNAVAILABLE" in done.stderr
 
 
+def test_requests_that_cannot_be_sent():
+    done = serve("--base-url", "https://127.0.0.1:1", "--tls-ca", "system", "--tls-name", "a b", "--model", "m", timeout=60)
+    assert done.returncode == 1 and '"a b" is no name for --tls-name' in done.stderr, done.stderr
+
+
 class Other(http.server.BaseHTTPRequestHandler):
     """Another OpenAI server: no /tokenize, no usage if `told` is false, and what `plan` says of each request after the first ones."""
     protocol_version = "HTTP/1.1"

@@ -29,6 +29,7 @@ static void on_lost(void *context, uint32_t request)
     load_answer_init(&run->answers[request], false);
     load_answer_fail(&run->answers[request], "earlier turn failed",
                      "the request that it goes on from failed");
+    run->answers[request].due_ns = clock_now_ns(); /* its place among the others by arrival */
     run->failed++;
 }
 

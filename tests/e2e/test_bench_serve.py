@@ -246,6 +246,19 @@ def test_another_server_with_failures(other, tmp_path):
     assert len(set(again)) == 10
 
 
+def test_lost_turns_come_when_their_conversations_fail(other, tmp_path):
+    """One of 10 conversations fails at its first turn. The turn that is lost by that doesn't count among the first requests."""
+    other.plan = ["ok"] * 7 + ["cut"]
+    path = tmp_path / "r.json"
+    done = serve("--base-url", other.url, "--dataset-name", "multi-turn", "--multi-turn-turns", 2, "--multi-turn-think-time", 3, "--multi-turn-input-len", 8,
+                 "--multi-turn-output-len", 4, "--num-prompts", 20, "--request-rate", 100, "--max-concurrency", 1, "--goodput", "e2el:600000", "--save-result",
+                 "--result-filename", path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(path.read_text())
+    assert result["failures"] == {"unfinished": 1, "earlier turn failed": 1}
+    assert result["request_rate_attained_90"] > 0
+
+
 def test_a_server_without_usage_and_one_that_only_fails(other):
     other.told = False
     done = serve("--base-url", other.url, "--num-prompts", 3, "--random-input-len", 10, "--random-output-len", 4)

@@ -33,7 +33,7 @@ ALL = [
            ("admission.c", "| policy_rank(s->policy, sequence);",
             "| (sequence->promoted ? UINT32_MAX - sequence->order : policy_rank(s->policy, sequence));")),
     mutant("back_at_once", "who was preempted comes back while a higher class waits", "order",
-           ("admission.c", "        if (sequence->preempted && s->blocked && s->blocked->class_index < sequence->class_index)\n            break;", "        ;")),
+           ("admission.c", "            (s->blocked->class_index < sequence->class_index ||\n", "            (false ||\n")),
     mutant("offline_first", "offline takes blocks while others wait", "order",
            ("admission.c", "if (sequence->class_index == offline && s->online_waits)", "if (false && offline)")),
     mutant("nobody_protected", "the oldest can be a victim", "oldest",

@@ -143,7 +143,8 @@ void check_reserved(struct life *life, const struct sequence *got)
 }
 
 /* One that waits on purpose: another one, not below its class, has a reservation; or it is offline,
- * or came back from a preemption, and a higher class waits. */
+ * and a higher class waits; or it was preempted, and a higher class, or a tenant that was served
+ * less, waits. */
 static bool is_held_back(const struct life *life, const struct sequence *sequence)
 {
     size_t cursor = 0;
@@ -151,8 +152,9 @@ static bool is_held_back(const struct life *life, const struct sequence *sequenc
         if (other == sequence || !life_waits(other) || other->class_index > sequence->class_index)
             continue;
         bool is_higher = other->class_index < sequence->class_index;
-        if (has_reservation(life, other) ||
-            (is_higher && (life_is_offline(sequence) || sequence->preempted)))
+        bool is_ahead = is_higher || other->tenant->turn < sequence->tenant->turn;
+        if (has_reservation(life, other) || (is_higher && life_is_offline(sequence)) ||
+            (is_ahead && sequence->preempted))
             return true;
     }
     return false;

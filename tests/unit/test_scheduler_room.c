@@ -386,6 +386,50 @@ static void test_policies_know_what_is_cached_of_a_prompt(void **state)
         }
 }
 
+static void add_of(struct scheduler *s, uint64_t request, uint64_t tenant, enum priority priority,
+                   uint32_t tokens, uint32_t max_tokens)
+{
+    struct sequence_spec spec = {.key = {request, 1},
+                                 .plan = PLAN_LOCAL,
+                                 .priority = priority,
+                                 .tenant = tenant,
+                                 .token_count = tokens,
+                                 .sampling = sampling_default()};
+    spec.sampling.max_tokens = max_tokens;
+    spec.tokens = calloc(tokens, sizeof *spec.tokens);
+    assert_non_null(spec.tokens);
+    assert_int_equal(scheduler_add(s, &spec, NULL), STATUS_OK);
+}
+
+/* A preempted sequence doesn't take the room that one of a tenant with less waits for. */
+static void test_who_was_preempted_waits_behind_a_tenant_that_was_served_less(void **state)
+{
+    (void)state;
+    enum { MUCH = 1, LITTLE = 2, OTHER = 3 };
+    struct scheduler_config config = config_of(12, true, 0);
+    config.overtake_us = 1000;
+    config.turn_tokens = 1;
+    struct scheduler *s = make(&config);
+    add_of(s, 1, LITTLE, PRIORITY_NORMAL, 1, 20);
+    add_of(s, 2, MUCH, PRIORITY_NORMAL, 15, 12);
+    add_of(s, 3, MUCH, PRIORITY_NORMAL, 4, 12);
+    step(s);
+    assert_int_equal(free_blocks(s), 5);
+    add_of(s, 4, OTHER, PRIORITY_HIGH, 19, 1);
+    step(s);
+    assert_true(find(s, 3)->preempted);
+    step(s);
+    assert_null(find(s, 4));
+    add_of(s, 5, LITTLE, PRIORITY_NORMAL, 23, 1);
+    uint32_t free_count = free_blocks(s);
+    assert_int_equal(reserved(s, 0), 0);
+    assert_int_equal(free_blocks(s), free_count);
+    assert_true(find(s, 3)->preempted);
+    scheduler_remove(s, find(s, 2));
+    assert_int_equal(reserved(s, 0), 5);
+    scheduler_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -395,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_a_higher_class_takes_from_lower_ones),
         cmocka_unit_test(test_lower_ones_go_on_where_their_blocks_are_not_enough),
         cmocka_unit_test(test_who_has_no_block_takes_no_place),
+        cmocka_unit_test(test_who_was_preempted_waits_behind_a_tenant_that_was_served_less),
         cmocka_unit_test(test_a_prompt_skips_what_is_cached),
         cmocka_unit_test(test_what_lands_is_cached_only_when_it_is_admitted),
         cmocka_unit_test(test_what_is_distrusted_is_computed_anew),

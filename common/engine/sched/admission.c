@@ -252,7 +252,9 @@ static struct sequence *reserve_next(struct scheduler *s)
     for (struct sequence *sequence; (sequence = take_first(s));) {
         if (sequence->class_index == offline && s->online_waits)
             break; /* all that follow are offline, too */
-        if (sequence->preempted && s->blocked && s->blocked->class_index < sequence->class_index)
+        if (sequence->preempted && s->blocked &&
+            (s->blocked->class_index < sequence->class_index ||
+             s->blocked->tenant->turn < sequence->tenant->turn))
             break; /* it may have been preempted for `blocked`: it must not take the room back */
         if (!is_within_share(s, sequence)) {
             s->online_waits |= sequence->class_index != offline;

@@ -32,7 +32,7 @@ uint64_t step_watch_next_us(const struct step_watch *watch, uint64_t limit_us)
     if (!limit_us || !watch->works || watch->hangs)
         return UINT64_MAX;
     uint64_t most_us = watch->usual_us ? watch->usual_us * STEP_WATCH_USUAL_STEPS
-                                       : limit_us * STEP_WATCH_FIRST_LIMITS;
+                                       : limit_us * STEP_WATCH_FIRST_TIMES;
     if (most_us < limit_us)
         most_us = limit_us;
     uint64_t since_us = watch->since_us;

@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define STEP_WATCH_USUAL_STEPS  20 /* so many usual steps may pass without an end */
-#define STEP_WATCH_FIRST_LIMITS 3  /* so many limits, if the usual step is unknown */
+#define STEP_WATCH_USUAL_STEPS 20 /* so many usual steps may pass without an end */
+#define STEP_WATCH_FIRST_TIMES 3  /* so many limits, if the usual step is unknown */
 
 /* A worker's report about its steps. */
 struct step_report_seen {

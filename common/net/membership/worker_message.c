@@ -27,7 +27,7 @@ struct protocol_range worker_message_router_protocol(const Baton__Worker__V1__Ro
 }
 
 uint32_t worker_message_agree(struct protocol_range own, struct protocol_range other,
-                              const char *who, struct error *err)
+                              const char *peer, struct error *err)
 {
     uint32_t least = own.least > other.least ? own.least : other.least;
     uint32_t newest = own.newest < other.newest ? own.newest : other.newest;
@@ -41,7 +41,7 @@ uint32_t worker_message_agree(struct protocol_range own, struct protocol_range o
     error_set(err, STATUS_UNSUPPORTED,
               "%.80s speaks protocol version %u%s, this process %u%s: run releases of Baton that "
               "share one (docs/upgrading.md)",
-              who, other.least, theirs, own.least, ours);
+              peer, other.least, theirs, own.least, ours);
     return 0;
 }
 

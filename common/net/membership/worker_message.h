@@ -25,10 +25,10 @@ struct protocol_range {
 struct protocol_range worker_message_protocol(const struct worker_info *info);
 /* Returns the versions of the router that said hello. */
 struct protocol_range worker_message_router_protocol(const Baton__Worker__V1__RouterHello *hello);
-/* Returns the newest version that both speak, or 0, with a sentence that has both ranges. `who`
- * speaks `other`: "the router". */
+/* Returns the newest version in both ranges. 0: there is none, and *err names both ranges. `peer`
+ * is the name of the other end in that sentence, such as "the router". */
 uint32_t worker_message_agree(struct protocol_range own, struct protocol_range other,
-                              const char *who, struct error *err);
+                              const char *peer, struct error *err);
 
 /* The end of a stream after a hello that doesn't name this worker in this life: RPC_NOT_FOUND. */
 #define WORKER_OTHER      "another_worker"

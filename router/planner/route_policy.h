@@ -20,6 +20,7 @@
 
 #include "common/base/rng.h"
 #include "router/planner/candidates.h"
+#include "router/planner/decision_log.h"
 
 #define ROUTE_EXACT 16
 #define ROUTE_BEST  4
@@ -40,6 +41,8 @@ struct route_request {
      * been away since this time or longer; 0: never. */
     uint64_t local_away_us;
     uint64_t now_us; /* for workers that are blocked until a time */
+    /* The search fills in what it scored, and what won. NULL: isn't wanted. */
+    struct decision *decision;
 };
 
 /* A handle that needs a reader, and the prefill worker that holds it. */

@@ -122,6 +122,38 @@ bool str_to_double(const char *text, double min, double max, double *value)
     return true;
 }
 
+const struct str_unit str_time_units[STR_TIME_UNITS] = {{"us", 1},
+                                                        {"ms", 1000},
+                                                        {"s", 1000000},
+                                                        {"m", 60 * (uint64_t)1000000},
+                                                        {"h", 3600 * (uint64_t)1000000}};
+
+bool str_to_units(const char *text, const struct str_unit *units, size_t count, uint64_t *value)
+{
+    char digits[24];
+    size_t length = strspn(text, "0123456789");
+    uint64_t number;
+    if (!length || length >= sizeof digits)
+        return false;
+    memcpy(digits, text, length);
+    digits[length] = 0;
+    if (!str_to_u64(digits, 0, UINT64_MAX, &number))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(text + length, units[i].name))
+            return !__builtin_mul_overflow(number, units[i].factor, value);
+    return false;
+}
+
+bool str_to_duration_us(const char *text, uint64_t *us)
+{
+    if (!strcmp(text, "0")) {
+        *us = 0;
+        return true;
+    }
+    return str_to_units(text, str_time_units, STR_TIME_UNITS, us);
+}
+
 uint64_t hash_bytes(const void *bytes, size_t count, uint64_t seed)
 {
     const unsigned char *p = bytes;

@@ -42,6 +42,18 @@ bool str_copy(char *target, size_t size, const char *source);
 bool str_to_u64(const char *text, uint64_t min, uint64_t max, uint64_t *value);
 bool str_to_double(const char *text, double min, double max, double *value);
 
+struct str_unit {
+    const char *name; /* "ms"; "": a number without a unit */
+    uint64_t factor;
+};
+#define STR_TIME_UNITS 5
+extern const struct str_unit str_time_units[STR_TIME_UNITS]; /* us, ms, s, m, h; ascending */
+/* Parses a whole number and the name of one of `units` behind it. Returns false otherwise. */
+bool str_to_units(const char *text, const struct str_unit *units, size_t count, uint64_t *value);
+/* Parses "20us", "500ms", "10s", "2m" or "1h" into microseconds; only 0 needs no unit. Returns
+ * false otherwise. */
+bool str_to_duration_us(const char *text, uint64_t *us);
+
 /* 64-bit FNV-1a, for hash maps and layout ids. Never use it for bytes that an attacker may choose.
  */
 uint64_t hash_bytes(const void *bytes, size_t count, uint64_t seed);

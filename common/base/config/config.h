@@ -139,8 +139,4 @@ void config_describe(const struct config_program *program, const void *settings,
 void config_log(const struct config_program *program, const void *settings,
                 const struct config_result *result);
 
-/* The strict parsers of BYTES and DURATION, for text from elsewhere. */
-bool config_parse_bytes(const char *text, uint64_t *bytes);
-bool config_parse_duration(const char *text, uint64_t *us);
-
 #endif

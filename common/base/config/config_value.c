@@ -6,59 +6,18 @@
 #include <inttypes.h>
 #include <string.h>
 
-struct unit {
-    const char *name;
-    uint64_t factor;
-};
-static const struct unit byte_units[] = {{"", 1},           {"B", 1},
-                                         {"KiB", 1u << 10}, {"MiB", 1u << 20},
-                                         {"GiB", 1u << 30}, {"TiB", (uint64_t)1 << 40}};
-static const struct unit time_units[] = {{"us", 1},
-                                         {"ms", 1000},
-                                         {"s", 1000000},
-                                         {"m", 60 * (uint64_t)1000000},
-                                         {"h", 3600 * (uint64_t)1000000}};
+static const struct str_unit byte_units[] = {{"", 1},           {"B", 1},
+                                             {"KiB", 1u << 10}, {"MiB", 1u << 20},
+                                             {"GiB", 1u << 30}, {"TiB", (uint64_t)1 << 40}};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
-
-static bool parse_with_unit(const char *text, const struct unit *units, size_t unit_count,
-                            uint64_t *value)
-{
-    char digits[24];
-    size_t length = strspn(text, "0123456789");
-    uint64_t number;
-    if (!length || length >= sizeof digits)
-        return false;
-    memcpy(digits, text, length);
-    digits[length] = 0;
-    if (!str_to_u64(digits, 0, UINT64_MAX, &number))
-        return false;
-    for (size_t i = 0; i < unit_count; i++)
-        if (!strcmp(text + length, units[i].name))
-            return !__builtin_mul_overflow(number, units[i].factor, value);
-    return false;
-}
-
-bool config_parse_bytes(const char *text, uint64_t *bytes)
-{
-    return parse_with_unit(text, byte_units, COUNT(byte_units), bytes);
-}
-
-bool config_parse_duration(const char *text, uint64_t *us)
-{
-    if (!strcmp(text, "0")) {
-        *us = 0;
-        return true;
-    }
-    return parse_with_unit(text, time_units, COUNT(time_units), us);
-}
 
 /* --- whole numbers, sizes and durations --- */
 
 static bool parse_whole(enum config_type type, const char *text, uint64_t *value)
 {
     switch (type) {
-    case CONFIG_BYTES: return config_parse_bytes(text, value);
-    case CONFIG_DURATION: return config_parse_duration(text, value);
+    case CONFIG_BYTES: return str_to_units(text, byte_units, COUNT(byte_units), value);
+    case CONFIG_DURATION: return str_to_duration_us(text, value);
     default: return str_to_u64(text, 0, UINT64_MAX, value);
     }
 }
@@ -114,8 +73,8 @@ static void format_whole(const struct config_setting *row, const void *field, st
 {
     uint64_t value =
         row->size == sizeof(uint32_t) ? *(const uint32_t *)field : *(const uint64_t *)field;
-    const struct unit *units = row->type == CONFIG_BYTES ? byte_units + 1 : time_units;
-    size_t best = row->type == CONFIG_BYTES ? COUNT(byte_units) - 1 : COUNT(time_units);
+    const struct str_unit *units = row->type == CONFIG_BYTES ? byte_units + 1 : str_time_units;
+    size_t best = row->type == CONFIG_BYTES ? COUNT(byte_units) - 1 : STR_TIME_UNITS;
     if (row->type == CONFIG_U64 || value == 0) {
         str_addf(out, "%" PRIu64, value);
         return;

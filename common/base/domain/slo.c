@@ -1,0 +1,275 @@
+#include "common/base/domain/slo.h"
+
+#include "common/base/domain/api_key.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+
+#define SHOWN_BYTES 60 /* the most of a word that a sentence shows */
+
+/* The objectives by name, in rows and requests. */
+static const struct {
+    const char *name;
+    size_t offset;
+} kinds[] = {
+    {"ttft", offsetof(struct slo_objective, ttft_us)},
+    {"tpot", offsetof(struct slo_objective, tpot_us)},
+    {"itl", offsetof(struct slo_objective, itl_us)},
+    {"e2e", offsetof(struct slo_objective, e2e_us)},
+};
+#define KINDS (sizeof kinds / sizeof *kinds)
+
+/* One word of a row: `name`, or `name=value`. */
+struct word {
+    char name[SHOWN_BYTES + 1], value[SHOWN_BYTES + 1]; /* cut */
+    bool has_value;
+};
+
+/* The row that is read, and the mistakes so far. */
+struct parse {
+    struct slo_classes classes;
+    uint32_t rows;        /* also those that have no place in `classes` */
+    struct slo_class row; /* the one that is read */
+    bool open, named;     /* a row is read; its name is good */
+    bool has_kind[KINDS], has_percentile, has_priority;
+    struct str *mistakes;
+};
+
+static __attribute__((format(printf, 2, 3))) void complain(struct parse *parse, const char *format,
+                                                           ...)
+{
+    struct error line;
+    va_list args;
+    va_start(args, format);
+    error_vset(&line, STATUS_INVALID, format, args);
+    va_end(args);
+    str_addf(parse->mistakes, "slo-class: %s\n", line.text);
+}
+
+/* Returns the row's name for a sentence. */
+static const char *row_name(const struct parse *parse)
+{
+    return parse->named ? parse->row.name : "without a valid name";
+}
+
+static void end_row(struct parse *parse)
+{
+    struct slo_class *row = &parse->row;
+    bool some = row->offline;
+    if (!parse->open)
+        return;
+    for (size_t i = 0; i < KINDS; i++)
+        some |= parse->has_kind[i];
+    if (!some)
+        complain(parse, "class %s has no objective: give ttft, tpot, itl or e2e, or offline",
+                 row_name(parse));
+    if (row->offline && parse->has_priority && row->priority != PRIORITY_OFFLINE)
+        complain(parse, "class %s is offline and has priority=%s: leave one of them out",
+                 row_name(parse), priority_names[row->priority]);
+    if (row->offline || row->priority == PRIORITY_OFFLINE) {
+        row->offline = true;
+        row->priority = PRIORITY_OFFLINE;
+    }
+    if (parse->classes.count < SLO_MAX_CLASSES)
+        parse->classes.items[parse->classes.count++] = *row;
+    parse->open = false;
+}
+
+static void begin_row(struct parse *parse, const struct word *word)
+{
+    end_row(parse);
+    parse->rows++;
+    parse->open = true;
+    parse->row = (struct slo_class){.percentile = SLO_USUAL_PERCENTILE};
+    memset(parse->has_kind, 0, sizeof parse->has_kind);
+    parse->has_percentile = parse->has_priority = false;
+    size_t length = strlen(word->value);
+    parse->named = length <= SLO_MAX_NAME_BYTES && api_key_name(word->value, length);
+    if (!parse->named) {
+        complain(parse, "name=%s must be 1 to %d letters, digits, '-', '_' or '.'", word->value,
+                 SLO_MAX_NAME_BYTES);
+        return;
+    }
+    memcpy(parse->row.name, word->value, length + 1);
+    if (slo_find(&parse->classes, text_from(parse->row.name)) != SLO_NONE)
+        complain(parse, "two classes have the name %s", parse->row.name);
+}
+
+static void read_objective(struct parse *parse, size_t kind, const struct word *word)
+{
+    uint64_t *us = (uint64_t *)((char *)&parse->row.objective + kinds[kind].offset);
+    if (parse->has_kind[kind])
+        complain(parse, "class %s has %s= twice", row_name(parse), word->name);
+    else if (!str_to_duration_us(word->value, us))
+        complain(parse,
+                 "class %s: %s=%s must be a whole number with a unit, us, ms, s, m or h (400ms)",
+                 row_name(parse), word->name, word->value);
+    else if (*us == 0 || *us > SLO_MAX_US)
+        complain(parse, "class %s: %s=%s must be in 1us .. 24h; leave it out if it doesn't matter",
+                 row_name(parse), word->name, word->value);
+    parse->has_kind[kind] = true;
+}
+
+static void read_percentile(struct parse *parse, const struct word *word)
+{
+    if (parse->has_percentile)
+        complain(parse, "class %s has p= twice", row_name(parse));
+    else if (!str_to_double(word->value, SLO_MIN_PERCENTILE, SLO_MAX_PERCENTILE,
+                            &parse->row.percentile))
+        complain(parse,
+                 "class %s: p=%s must be a number in %g .. %g: percent of its requests that are "
+                 "meant to attain",
+                 row_name(parse), word->value, SLO_MIN_PERCENTILE, SLO_MAX_PERCENTILE);
+    parse->has_percentile = true;
+}
+
+static void read_priority(struct parse *parse, const struct word *word)
+{
+    if (parse->has_priority)
+        complain(parse, "class %s has priority= twice", row_name(parse));
+    else if (!priority_find(word->value, strlen(word->value), &parse->row.priority))
+        complain(parse, "class %s: priority=%s must be normal, high or offline", row_name(parse),
+                 word->value);
+    parse->has_priority = true;
+}
+
+static void read_word(struct parse *parse, const struct word *word)
+{
+    bool begins = word->has_value && !strcmp(word->name, "name");
+    if (begins) {
+        begin_row(parse, word);
+    } else if (!parse->open) {
+        complain(parse,
+                 "'%s' stands before the first name=: a row is NAME=VALUE words with "
+                 "commas, name=chat,ttft=400ms,tpot=40ms,p=90",
+                 word->name);
+    } else if (!word->has_value && !strcmp(word->name, "offline")) {
+        parse->row.offline = true;
+    } else if (word->has_value && !strcmp(word->name, "p")) {
+        read_percentile(parse, word);
+    } else if (word->has_value && !strcmp(word->name, "priority")) {
+        read_priority(parse, word);
+    } else {
+        for (size_t i = 0; i < KINDS; i++)
+            if (word->has_value && !strcmp(word->name, kinds[i].name)) {
+                read_objective(parse, i, word);
+                return;
+            }
+        complain(parse,
+                 "class %s: '%s%s' is none of name=, ttft=, tpot=, itl=, e2e=, p=, priority=, "
+                 "offline",
+                 row_name(parse), word->name, word->has_value ? "=" : "");
+    }
+}
+
+/* Copies a piece of text without the blanks around it, cut to SHOWN_BYTES. */
+static void take(char out[SHOWN_BYTES + 1], const char *from, const char *end)
+{
+    static const char blanks[] = " \t\r\n";
+    while (from < end && strchr(blanks, *from))
+        from++;
+    while (end > from && strchr(blanks, end[-1]))
+        end--;
+    size_t length = (size_t)(end - from) < SHOWN_BYTES ? (size_t)(end - from) : SHOWN_BYTES;
+    memcpy(out, from, length);
+    out[length] = 0;
+}
+
+static void find_standard(struct parse *parse, const char *standard)
+{
+    struct slo_classes *classes = &parse->classes;
+    classes->standard = classes->count == 1 ? 0 : SLO_NONE;
+    if (!*standard)
+        return;
+    classes->standard = slo_find(classes, text_from(standard));
+    struct str names;
+    str_init(&names, 256);
+    slo_add_names(classes, &names);
+    if (!classes->count)
+        str_addf(parse->mistakes,
+                 "slo-default is %.60s, but there is no slo-class row: give one, or leave "
+                 "slo-default out\n",
+                 standard);
+    else if (classes->standard == SLO_NONE)
+        str_addf(parse->mistakes, "slo-default %.60s is no class: there are %s\n", standard,
+                 names.data);
+    str_deinit(&names);
+}
+
+bool slo_classes_parse(const char *rows, const char *standard, struct slo_classes *classes,
+                       struct str *mistakes)
+{
+    struct parse parse = {.mistakes = mistakes};
+    size_t before = mistakes->length;
+    for (const char *at = rows; *rows; at++) {
+        const char *end = at + strcspn(at, ","), *equals = memchr(at, '=', (size_t)(end - at));
+        struct word word = {.has_value = equals != NULL};
+        take(word.name, at, equals ? equals : end);
+        if (equals)
+            take(word.value, equals + 1, end);
+        read_word(&parse, &word);
+        at = end;
+        if (!*at)
+            break;
+    }
+    end_row(&parse);
+    if (parse.rows > SLO_MAX_CLASSES)
+        complain(&parse, "%u classes: at most %d", parse.rows, SLO_MAX_CLASSES);
+    find_standard(&parse, standard);
+    if (mistakes->length > before || mistakes->truncated)
+        return false;
+    *classes = parse.classes;
+    return true;
+}
+
+uint32_t slo_find(const struct slo_classes *classes, struct text name)
+{
+    for (uint32_t i = 0; i < classes->count; i++)
+        if (strlen(classes->items[i].name) == name.length && name.length &&
+            !memcmp(classes->items[i].name, name.bytes, name.length))
+            return i;
+    return SLO_NONE;
+}
+
+void slo_add_names(const struct slo_classes *classes, struct str *out)
+{
+    for (uint32_t i = 0; i < classes->count; i++)
+        str_addf(out, "%s%s", i ? ", " : "", classes->items[i].name);
+}
+
+enum status slo_loosen(struct slo_objective *objective, const struct slo_objective *asked,
+                       struct error *err)
+{
+    struct slo_objective loosened = *objective;
+    for (size_t i = 0; i < KINDS; i++) {
+        uint64_t *us = (uint64_t *)((char *)&loosened + kinds[i].offset);
+        uint64_t wanted = *(const uint64_t *)((const char *)asked + kinds[i].offset);
+        if (!wanted)
+            continue;
+        if (!*us)
+            return error_set(err, STATUS_INVALID,
+                             "%s: the request's class has no such objective, and a request may "
+                             "only loosen its class's",
+                             kinds[i].name);
+        if (wanted < *us)
+            return error_set(err, STATUS_INVALID,
+                             "%s of %g ms is tighter than the class's, %g ms: a request may only "
+                             "loosen its class's objectives",
+                             kinds[i].name, (double)wanted / 1e3, (double)*us / 1e3);
+        *us = wanted;
+    }
+    *objective = loosened;
+    return STATUS_OK;
+}
+
+bool slo_attained(const struct slo_objective *objective, const struct slo_outcome *outcome)
+{
+    uint64_t after_first_us =
+        outcome->e2e_us > outcome->ttft_us ? outcome->e2e_us - outcome->ttft_us : 0;
+    uint64_t gaps = outcome->answer_tokens > 1 ? outcome->answer_tokens - 1 : 0;
+    return outcome->ok && (!objective->ttft_us || outcome->ttft_us <= objective->ttft_us) &&
+           (!objective->tpot_us || !gaps ||
+            (after_first_us + gaps - 1) / gaps <= objective->tpot_us) &&
+           (!objective->itl_us || !gaps || outcome->longest_gap_us <= objective->itl_us) &&
+           (!objective->e2e_us || outcome->e2e_us <= objective->e2e_us);
+}

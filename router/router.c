@@ -382,6 +382,7 @@ static enum status start_dispatch(struct router *router, struct error *err)
         .retry_percent = config->retry_percent,
         .breaker_failures = config->breaker_failures,
         .step_timeout_us = config->step_timeout_us,
+        .policy = (enum placement_policy)config->placement_policy,
         .force_local_prefill = config->force_local_prefill,
         .linger_us = config->client_linger_us,
         .tls = router->internal_tls,

@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/descriptors.h"
+#include "common/base/domain/placement_policy.h"
 #include "common/base/peer_places.h"
 #include "common/net/http/http_server.h"
 #include "common/net/http/http_url.h"
@@ -147,6 +148,9 @@ static const struct config_setting settings[] = {
      .help = "After SIGTERM running requests may go on for so long; a second signal ends them"},
     {"rpc-threads", CONFIG_U64, AT(rpc_threads), "2", "1", "64",
      .help = "Threads that read and write calls, and tokenize"},
+    {"placement-policy", CONFIG_ENUM, AT(placement_policy), "least-tokens",
+     .choices = placement_policy_names,
+     .help = "The rule by which the router chooses the workers of a request"},
     {"force-local-prefill", CONFIG_BOOL, AT(force_local_prefill), "false",
      .help = "Compute every prompt on the decode worker, although there are prefill workers"},
     {"reasoning", CONFIG_ENUM, AT(reasoning), "on", .choices = off_on,

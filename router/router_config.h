@@ -47,6 +47,7 @@ struct router_config {
     uint64_t client_linger_us;   /* from an answer's end until it is read */
     uint64_t drain_timeout_us;
     uint32_t rpc_threads;
+    int placement_policy; /* enum placement_policy */
     bool force_local_prefill;
     int reasoning; /* 1: on */
     uint32_t trace_requests;

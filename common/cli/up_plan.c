@@ -1,6 +1,7 @@
 #include "common/cli/up_plan.h"
 
 #include "common/base/assert.h"
+#include "common/base/domain/placement_policy.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/engine/engine.h"
@@ -93,6 +94,9 @@ static const struct config_setting settings_table[] = {
                "Names by which browsers may call the HTTP server and the status page, besides "
                "localhost; *: all",
                .check = http_check_hosts),
+    {"placement-policy", CONFIG_ENUM, AT(placement_policy), "least-tokens",
+     .choices = placement_policy_names,
+     .help = "The rule by which the router chooses the workers of a request"},
     {"reasoning", CONFIG_ENUM, AT(reasoning), "on", .choices = off_on,
      .help = "Whether a chat's reasoning is apart, in reasoning_content; off: content has it"},
     {"threads", CONFIG_U64, AT(threads), "0", "0", "256",
@@ -393,6 +397,7 @@ struct process_plan up_plan_router(const struct up_context *context)
     const struct up_settings *settings = context->settings;
     struct process_plan plan =
         common_part(context, "router", "router", settings->models, settings->model_name);
+    add(&plan, "--placement-policy", placement_policy_names[settings->placement_policy]);
     add(&plan, "--reasoning", off_on[settings->reasoning]);
     add(&plan, "--http-listen", settings->http_listen);
     if (*settings->http_listen)

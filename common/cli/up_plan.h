@@ -37,7 +37,8 @@ struct up_settings {
     char models[MODEL_LIST_MAX_BYTES], model_name[MODEL_MAX_NAME_BYTES],
         weight_cache[CLUSTER_PATH_BYTES];
     struct model_list list; /* models and model_name, read by up_read_models */
-    int engine, compute, weights, kv, isa, transport, reasoning, log_level; /* indices of names */
+    /* Indices of names. */
+    int engine, compute, weights, kv, isa, transport, placement_policy, reasoning, log_level;
     uint32_t port;
     char http_listen[128]; /* "": none */
     struct tls_settings tls, metrics_tls;

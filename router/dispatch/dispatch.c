@@ -443,6 +443,7 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
     init_state(dispatch, config);
     size_t calls = most_calls(config);
     const struct placement_config placement = {.model_count = config->models->count,
+                                               .policy = config->policy,
                                                .seed = rng_entropy(),
                                                .force_local = config->force_local_prefill,
                                                .local_us = config->limits.local_us};

@@ -52,6 +52,7 @@ struct dispatch_config {
     uint64_t unconfirmed_tokens; /* at most, for each decode worker; 0: half of its pool */
     uint32_t retry_percent, breaker_failures; /* retry_budget.h, breaker.h */
     uint64_t step_timeout_us;                 /* step_watch.h; 0: no worker hangs */
+    enum placement_policy policy;
     bool force_local_prefill;
     uint64_t linger_us;
     struct rpc_tls tls;    /* for Sessions */

@@ -22,6 +22,7 @@
 #ifndef BATON_ROUTER_PLANNER_PLACEMENT_H
 #define BATON_ROUTER_PLANNER_PLACEMENT_H
 
+#include "common/base/domain/placement_policy.h"
 #include "router/planner/route_policy.h"
 
 #define PLACEMENT_OVERTAKE_US    1000000 /* as long as a worker's own (POLICY_STARVE_US) */
@@ -106,6 +107,7 @@ struct placement_pass {
 
 struct placement_config {
     size_t model_count;
+    enum placement_policy policy;
     uint64_t seed;    /* draws samples */
     bool force_local; /* decode workers compute all prompts themselves */
     /* They do so too where their prefill workers have been away for so long. */

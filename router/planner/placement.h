@@ -23,6 +23,8 @@
 #define BATON_ROUTER_PLANNER_PLACEMENT_H
 
 #include "common/base/domain/placement_policy.h"
+#include "router/planner/answer_length.h"
+#include "router/planner/prefix_index.h"
 #include "router/planner/route_policy.h"
 
 #define PLACEMENT_OVERTAKE_US    1000000 /* as long as a worker's own (POLICY_STARVE_US) */
@@ -173,6 +175,9 @@ struct placement_ask {
      * as the largest decode worker that could take it has room for. The worker need not be free:
      * how long an answer may be must not depend on load. */
     uint64_t most_tokens;
+    /* The prompt's blocks for each kind of workers of its model. */
+    const struct prefix_names *prefixes; /* [prefix_kind_count] */
+    size_t prefix_kind_count;            /* at most PREFIX_MAX_KINDS; 0: not known */
 };
 /* Decides about the request that placement_next returned. *placed_tokens: it is placed for so many,
  * prompt and answer. */

@@ -1,0 +1,69 @@
+/* How long answers get, learnt from the ones that ended: a distribution by model, prompt length and
+ * max_tokens. PURE.
+ *
+ * The length of an answer that nothing cuts off is a random variable L >= 1. Its hazard is kept in
+ * buckets of lengths, four an octave: P(L ends in the bucket | L reaches it), which is the life
+ * table's (actuarial) form of Kaplan and Meier's estimator (JASA 1958). An answer that max_tokens
+ * or its client cut off at n tokens is censored: it counts as having passed the buckets below n and
+ * a part of the bucket of n, and as an end nowhere. So limits don't make answers look short. This
+ * takes cuts as independent of what would have followed, given prompt length and max_tokens.
+ *
+ * Cells: (model, prompt bucket, max_tokens bucket). A cell with few answers leans on the one of
+ * (model, prompt bucket), that on the model's, that on a constant hazard with mean
+ * ANSWER_PRIOR_TOKENS: each parent counts as ANSWER_PRIOR_WEIGHT answers in each bucket. All cells
+ * forget: an answer's weight halves with each ANSWER_HALF_LIFE later ones of its cell.
+ *
+ * Memory: about 300 KiB a model. Time: O(buckets), 76. Owner: one thread. */
+#ifndef BATON_ROUTER_PLANNER_ANSWER_LENGTH_H
+#define BATON_ROUTER_PLANNER_ANSWER_LENGTH_H
+
+#include "common/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ANSWER_PRIOR_TOKENS 256
+#define ANSWER_PRIOR_WEIGHT 16
+#define ANSWER_HALF_LIFE    500
+
+struct answer_lengths;
+
+/* An answer, as far as its length depends on it. */
+struct answer_ask {
+    size_t model;
+    uint64_t prompt_tokens;
+    uint32_t max_tokens; /* > 0: it is cut off there */
+    bool open;           /* the client set no max_tokens */
+    bool exact;          /* it never ends by itself (ignore_eos): max_tokens long */
+};
+
+/* STATUS_LIMIT: no memory. */
+enum status answer_lengths_create(size_t model_count, struct answer_lengths **lengths) WARN_UNUSED;
+void answer_lengths_destroy(struct answer_lengths *lengths);
+
+/* An answer ended with `tokens`: by itself (`ended`), or cut off by max_tokens, its client, a
+ * failure. Ignores exact ones, and those without a token. */
+void answer_lengths_learn(struct answer_lengths *lengths, const struct answer_ask *ask,
+                          uint32_t tokens, bool ended);
+/* Returns how many answers its cell remembers, as weights: at most about 1.44 half-lives. */
+double answer_lengths_weight(const struct answer_lengths *lengths, const struct answer_ask *ask);
+
+/* All below: given that `drawn` tokens came, and the answer goes on. Lengths are of the whole
+ * answer, cut off at max_tokens. `drawn` >= max_tokens: it has max_tokens. */
+struct answer_length {
+    double mean, p50, p90; /* tokens */
+};
+struct answer_length answer_length_predict(const struct answer_lengths *lengths,
+                                           const struct answer_ask *ask, uint32_t drawn);
+/* Returns P(length > tokens). */
+double answer_length_exceeds(const struct answer_lengths *lengths, const struct answer_ask *ask,
+                             uint32_t drawn, double tokens);
+/* Returns the least length that is exceeded with a probability of at most 1 - q. 0 < q < 1. */
+double answer_length_quantile(const struct answer_lengths *lengths, const struct answer_ask *ask,
+                              uint32_t drawn, double q);
+/* Returns the mean of the tokens still to come. */
+double answer_length_rest(const struct answer_lengths *lengths, const struct answer_ask *ask,
+                          uint32_t drawn);
+
+#endif

@@ -12,8 +12,10 @@
 #ifndef BATON_ROUTER_PLANNER_CANDIDATES_H
 #define BATON_ROUTER_PLANNER_CANDIDATES_H
 
+#include "common/base/domain/cost_fit.h"
 #include "common/base/domain/worker_info.h"
 #include "common/base/map.h"
+#include "router/planner/worker_books.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,6 +24,14 @@
 
 #define CANDIDATES_MAX_MODELS 16
 #define CANDIDATES_MAX        (2 * CLUSTER_MAX_WORKERS) /* members, and leaving workers */
+
+/* Facts that the reports of a worker tell. Its owner updates them in place. */
+struct worker_learnt {
+    struct cost_fit steps;
+    uint32_t chunk_rows;            /* most prompt rows that a step had; 0: not known */
+    uint64_t lane_bytes_per_second; /* its last handoff's; 0: not known */
+    double kv_bytes_per_token;      /* moved by its last handoff; 0: not known */
+};
 
 /* A worker as a placement sees it. */
 struct route_worker {
@@ -35,7 +45,10 @@ struct route_worker {
     uint64_t model_hash, layout_hash, numerics_id; /* its kind, the same for its life */
     uint64_t capacity_tokens;                      /* for one sequence, prompt and answer */
     uint64_t unconfirmed_limit_tokens;
+    uint64_t pool_tokens;  /* for all sequences; 0: not known */
     uint32_t max_requests; /* 0: no limit is known */
+    /* Borrowed until the worker is removed. NULL: nothing is known. */
+    const struct worker_learnt *learnt;
     /* Books. Prefill: prompt tokens to compute. Decode: tokens of all its sequences at their limit.
      */
     uint64_t work_tokens;
@@ -51,6 +64,8 @@ TAILQ_HEAD(placement_requests, placement_request);
 
 struct candidate {
     struct route_worker is;
+    struct worker_books books; /* for predictions */
+    struct books_floor floor;
     size_t model;
     struct candidate_kind *kind; /* NULL: leaving */
     size_t index;                /* in its kind's list */

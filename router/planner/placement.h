@@ -24,6 +24,7 @@
 
 #include "common/base/domain/placement_policy.h"
 #include "router/planner/answer_length.h"
+#include "router/planner/goodput.h"
 #include "router/planner/prefix_index.h"
 #include "router/planner/route_policy.h"
 
@@ -47,6 +48,16 @@ struct placement_use {
     bool confirmed;           /* the handoff is done, and the handle is gone */
     uint64_t prompt_tokens;   /* to compute: prompt + emitted */
     uint64_t longest_tokens;  /* prompt + longest answer */
+    /* For predictions (worker_books.h). */
+    enum priority priority;
+    bool drawing;           /* its decode worker draws tokens: none is still to come from prefill */
+    uint64_t cached_tokens; /* on the worker that computes its prompt */
+    uint64_t expected_tokens; /* prompt + expected answer; at least one more than prompt_tokens */
+    uint64_t variance;        /* tokens squared: expected_tokens may err so much */
+    /* How much later its first token may come and still attain (not above 0: it is late), and the
+     * step time that it tolerates (predict_tolerance_us). INFINITY: any. */
+    double slack_us, tolerance_us;
+    uint16_t weight; /* a miss's; BOOKS_WEIGHT_ONE: 1. 0: it can't attain, or always does */
 };
 
 /* A request's part of one worker's books. */
@@ -54,6 +65,7 @@ struct placement_share {
     struct candidate *worker; /* NULL: none */
     uint32_t requests;
     uint64_t work_tokens, unconfirmed_tokens;
+    struct books_part part;
 };
 
 struct placement_tenant;
@@ -64,6 +76,7 @@ struct placement_request {
     uint64_t order;  /* counts arrivals */
     struct placement_use use;
     struct placement_share prefill, decode;
+    struct prediction predicted; /* at the last place that was chosen for its prompt */
     /* In the queue. */
     bool waiting, tried, lacks; /* lacks: no worker was there at its last try */
     enum placement_turn turn;
@@ -110,6 +123,7 @@ struct placement_pass {
 struct placement_config {
     size_t model_count;
     enum placement_policy policy;
+    struct goodput_config goodput;
     uint64_t seed;    /* draws samples */
     bool force_local; /* decode workers compute all prompts themselves */
     /* They do so too where their prefill workers have been away for so long. */
@@ -120,6 +134,8 @@ struct placement {
     struct placement_config config;
     struct candidates candidates;
     struct placement_queue queues[CANDIDATES_MAX_MODELS];
+    struct goodput_demand demands[CANDIDATES_MAX_MODELS];
+    struct goodput_class classes[CANDIDATES_MAX_MODELS][SLO_MAX_CLASSES];
     struct placement_requests all;
     struct placement_pass pass;
     struct rng rng;
@@ -178,6 +194,9 @@ struct placement_ask {
     /* The prompt's blocks for each kind of workers of its model. */
     const struct prefix_names *prefixes; /* [prefix_kind_count] */
     size_t prefix_kind_count;            /* at most PREFIX_MAX_KINDS; 0: not known */
+    struct predict_request predict;
+    uint32_t slo_class; /* SLO_NONE: none */
+    double percentile;  /* its class's */
 };
 /* Decides about the request that placement_next returned. *placed_tokens: it is placed for so many,
  * prompt and answer. */

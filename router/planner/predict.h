@@ -1,0 +1,117 @@
+/* Predictions of a request's TTFT and TPOT on workers. PURE: numbers in, numbers out. Times are in
+ * microseconds, and not rounded.
+ *
+ * A worker is a candidate: its books, its pool, and what its reports tell (struct worker_learnt). A
+ * worker without step reports is predicted by a nominal cost, the same for all.
+ *
+ *   TTFT = age + wait + the uncached rows + one step's own cost for each chunk.
+ * The first token comes from the worker that computes the prompt. The handoff is the gap between
+ * tokens 1 and 2: only bytes that couldn't move beside the computation count.
+ *
+ *   TPOT = (gap + steps for the rest of the answer + prompts that steps carry beside it)
+ *          / (answer - 1)
+ * The step is predicted for when the handoff happens: with the rows that have left by then, and the
+ * ones that are on their way. An answer's TPOT is a budget: one that is ahead has banked slack
+ * (predict_tolerance_us).
+ *
+ * A prediction errs. predict_error learns measured / predicted of a class, and says how likely a
+ * time beyond an objective is. */
+#ifndef BATON_ROUTER_PLANNER_PREDICT_H
+#define BATON_ROUTER_PLANNER_PREDICT_H
+
+#include "common/base/domain/slo.h"
+#include "router/planner/candidates.h"
+
+/* A request, as predictions see it. */
+struct predict_request {
+    double age_us; /* since its arrival; when it has its first token: not used */
+    enum priority priority;
+    uint64_t prompt_tokens; /* to compute: prompt + emitted, with the ones that a cache may hold */
+    /* Tokens of the answer that are still to come, with the one that the prompt's end draws: at
+     * least 1. */
+    double answer_tokens, answer_p90_tokens;
+    struct slo_objective objective; /* 0: none */
+};
+
+enum predict_way {
+    PREDICT_PAIR,    /* prefill and decode */
+    PREDICT_LOCAL,   /* `decode` computes the prompt too */
+    PREDICT_MIRROR,  /* `prefill` draws the whole answer too: the mirror of PREDICT_LOCAL */
+    PREDICT_PREFILL, /* `prefill` alone: its half of a pair, or an answer of one token */
+    PREDICT_READER,  /* `decode` alone: its half of a pair, or the reader of a handle */
+};
+
+struct predict_choice {
+    enum predict_way way;
+    const struct candidate *prefill, *decode; /* as `way` needs them; the other may be NULL */
+    uint64_t cached_tokens;  /* on the worker that computes its prompt (prefix_index) */
+    uint64_t evicted_tokens; /* cached ones of others that make room there */
+    double ready_us;         /* PREDICT_READER: time until the prompt is computed */
+};
+
+struct prediction {
+    double ttft_us;    /* from arrival. 0: PREDICT_READER */
+    double tpot_us;    /* 0: the answer has one token, or PREDICT_PREFILL */
+    double wait_us;    /* before its prompt is computed */
+    double prefill_us; /* its own rows, with the steps' own costs */
+    double gap_us;     /* between tokens 1 and 2, with the first step */
+    /* Steps of the decode worker at the handoff: without the request, with it. `beside_us`: the
+     * whole time that its prompt adds to the steps of the others (PREDICT_LOCAL, _MIRROR). */
+    double step_before_us, step_us, beside_us;
+    double device_us; /* taken from its workers: its own rows, and its share of steps */
+    bool known;       /* the costs of all its workers are learnt */
+};
+
+/* `quantile` of the steps' times. Predictions never fall where a worker gets more work. */
+void predict(const struct predict_request *request, const struct predict_choice *choice,
+             enum cost_quantile quantile, struct prediction *out);
+
+/* Returns what stands before a prompt of this priority there: equal and higher priorities. */
+double predict_wait_us(const struct candidate *worker, enum priority priority,
+                       enum cost_quantile quantile);
+/* Returns the time of `rows` uncached prompt rows after `cached` ones, and of their steps' own
+ * costs, beside the rows that the worker draws. */
+double predict_prefill_us(const struct candidate *worker, uint64_t cached, uint64_t rows,
+                          enum cost_quantile quantile);
+/* Returns the step time there in `after_us`, with `rows` more drawing rows of `context` tokens
+ * each. */
+double predict_step_us(const struct candidate *worker, double after_us, double rows, double context,
+                       enum cost_quantile quantile);
+/* Returns the rate of the pair's lane in bytes a second; 0: not known. */
+double predict_lane_rate(const struct candidate *prefill, const struct candidate *decode);
+
+/* Returns the step time that the rest of an answer tolerates: (tpot * (expected - 1) - drawing_us)
+ * / (expected - drawn). Not above 0: it has missed already. `drawn` tokens have come, the first
+ * of them `drawing_us` ago. tpot_us 0: INFINITY. */
+double predict_tolerance_us(uint64_t tpot_us, double expected_tokens, uint64_t drawn,
+                            double drawing_us);
+
+/* Returns the probability that the worker's KV runs out before the answers there have ended, with
+ * one more of these lengths: someone is preempted. */
+double predict_preemption(const struct candidate *decode, const struct predict_request *request);
+
+/* --------------------------------------------------------------------------------- errors */
+
+#define PREDICT_ERROR_BINS 48 /* ratios from 1/8 to 8, an eighth of an octave each */
+
+/* measured / predicted of one class; older ones weigh less. Zeroed: nothing is known, and a prior
+ * counts. */
+struct predict_error {
+    uint16_t bins[PREDICT_ERROR_BINS];
+    uint32_t total;
+    uint32_t count; /* learnt from, up to UINT32_MAX */
+};
+
+/* Ignores times that are not above 0. */
+void predict_error_learn(struct predict_error *error, double predicted_us, double measured_us);
+/* Returns the median of measured / predicted: the class's bias. */
+double predict_error_median(const struct predict_error *error);
+/* Returns the probability that the time is beyond `objective_us`, as the errors tell: an honest
+ * one, for calibration and admission. objective_us 0: 0. */
+double predict_miss(const struct predict_error *error, double predicted_us, double objective_us);
+/* The same, for decisions: beyond the objective the spread counts as the narrowest there is. A
+ * wide spread must not look like hope. */
+double predict_miss_hopeless(const struct predict_error *error, double predicted_us,
+                             double objective_us);
+
+#endif

@@ -425,6 +425,7 @@ struct route_choice route_request(const struct candidates *candidates, size_t mo
 /* Decode workers that are ready, by what keeps them from the handle. */
 struct strangers {
     bool misfit, other, small;
+    bool begins; /* of another kind, where the request could begin again */
 };
 
 static struct strangers see_readers(struct search *s)
@@ -437,6 +438,8 @@ static struct strangers see_readers(struct search *s)
             const struct candidate *decode = decodes->items[i];
             if (!holds(kind, s->handle)) {
                 seen.other |= decode->is.ready;
+                seen.begins |= decode->is.ready && of_kind(s->request, kind) &&
+                               s->request->total_tokens <= decode->is.capacity_tokens;
             } else if (candidate_misfits(decode, s->handle->prefill)) {
                 seen.misfit |= decode->is.ready;
             } else {
@@ -463,7 +466,8 @@ static struct route_choice handle_exactly(struct search s)
         return choice_of(&s);
     struct strangers seen = see_readers(&s);
     struct route_choice choice = choice_of(&s);
-    if (choice.outcome == ROUTE_NO_WORKER && (seen.misfit || (seen.other && !s.candidate)))
+    bool useless = seen.misfit || seen.begins || (seen.other && !s.candidate);
+    if (choice.outcome == ROUTE_NO_WORKER && useless)
         choice.outcome = ROUTE_NO_READER;
     if (choice.outcome == ROUTE_NO_WORKER)
         choice.lack = seen.small   ? ROUTE_LACKS_SPACE

@@ -149,11 +149,16 @@ class Fleet:
         return [name for name, process in self.processes.items() if not process.alive]
 
     def heal(self):
-        """Nothing armed, everything alive, every session up."""
+        """Nothing armed, everything alive, every session up, and no worker avoided for the faults of an earlier run."""
         self.arm()
         for name in sorted(self.dead(), key=lambda name: name != "router"):
             self.restart(name, same_address=name == "router")
         self.wait_sessions()
+        avoided = [worker["name"] for worker in self.workers() if worker["breaker"] != "closed"]
+        for name in avoided:
+            self.restart(name)  # the breaker is of one incarnation
+        if avoided:
+            self.wait_sessions()
 
     def wait_sessions(self, seconds=15):
         wanted = len([name for name in self.shape.names() if self.processes[name].alive and name not in self.shape.refused])
@@ -215,8 +220,12 @@ class Fleet:
 
     def queued(self):
         """Tokens that workers have reported as queued: the router takes these for their work until they report again."""
+        return sum(worker["queued_tokens"] for worker in self.workers())
+
+    def workers(self):
+        """The workers as the router sees them."""
         with urllib.request.urlopen(f"http://{self.processes['router'].metrics}/status", timeout=10) as answer:
-            return sum(worker["queued_tokens"] for worker in json.load(answer)["workers"])
+            return json.load(answer)["workers"]
 
     @staticmethod
     def states(seen):

@@ -28,6 +28,8 @@ ALL = [
            "return decode->misfit_count == decode->kind->of[ROLE_PREFILL].count;", "return !decode->kind->of[ROLE_PREFILL].count;"),
     Mutant("odd_one_equal", "a decode worker that fits none competes with pairs", "route_policy.c", ".avoided = list->odd + (is->key", ".avoided = (is->key"),
     Mutant("odd_room", "the room is that of a worker that fits none", "route_policy.c", "        return BY_NONE;\n    if (kind->most_ready", "        return REACHED;\n    if (kind->most_ready"),
+    Mutant("waits_for_reader", "a handle waits for a reader that is away, though it could begin again", "route_policy.c",
+           "seen.misfit || seen.begins ||", "seen.misfit ||"),
     Mutant("block_ignored", "a blocked worker is like others", "route_policy.c", "(s->with_blocked || worker->is.blocked_until_us <= s->request->now_us)", "true"),
     Mutant("block_for_ever", "a block never ends", "route_policy.c", "worker->is.blocked_until_us <= s->request->now_us", "!worker->is.blocked_until_us"),
     Mutant("block_final", "a blocked worker isn't used even if it is the only one", "route_policy.c",

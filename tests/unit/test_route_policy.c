@@ -412,7 +412,9 @@ static void test_a_handle_goes_to_another_decode_worker(void **state)
     assert_choice(choose_reader(w, COUNT(w), &again, &handle), ROUTE_PLACED, 0, 4);
     w[2].ready = false;
     assert_choice(choose_reader(w, COUNT(w), &again, &handle), ROUTE_PLACED, 0, 2);
-    w[0].ready = false;
+    w[0].ready = false; /* worker 3 can't read it, but could begin it again */
+    assert_choice(choose_reader(w, COUNT(w), &again, &handle), ROUTE_NO_READER, 0, 0);
+    again.kind = &(struct route_kind){.model_hash = 7, .numerics_id = 9};
     assert_choice(choose_reader(w, COUNT(w), &again, &handle), ROUTE_NO_WORKER, 0, 0);
 }
 
@@ -515,8 +517,8 @@ static void test_misfits_are_not_paired(void **state)
     assert_choice(choose(w, COUNT(w), &asked), ROUTE_PLACED, 0, 3);
 }
 
-/* A handle of a worker that came back with another layout: waiting for a reader is useless, unless
- * one is only away. */
+/* A handle of a worker that came back with another layout: waiting for a reader is useless. If one is
+ * only away, it is useful unless the request could begin again at once, on another kind. */
 static void test_handle_that_no_worker_fits_has_no_reader(void **state)
 {
     (void)state;
@@ -527,7 +529,10 @@ static void test_handle_that_no_worker_fits_has_no_reader(void **state)
     assert_choice(choose_reader(w, COUNT(w), &small, &handle), ROUTE_NO_READER, 0, 0);
     w[1].layout_hash = 88;
     w[1].ready = false;
-    assert_choice(choose_reader(w, COUNT(w), &small, &handle), ROUTE_NO_WORKER, 0, 0);
+    assert_choice(choose_reader(w, COUNT(w), &small, &handle), ROUTE_NO_READER, 0, 0);
+    struct route_request begun = small; /* its answer must go on with other weights than 4 has */
+    begun.kind = &(struct route_kind){.model_hash = 77, .numerics_id = 9};
+    assert_choice(choose_reader(w, COUNT(w), &begun, &handle), ROUTE_NO_WORKER, 0, 0);
     w[1].ready = true;
     assert_choice(choose_reader(w, COUNT(w), &small, &handle), ROUTE_PLACED, 0, 3);
     w[1].ready = w[2].ready = false;

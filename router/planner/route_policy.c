@@ -425,7 +425,7 @@ struct route_choice route_request(const struct candidates *candidates, size_t mo
 /* Decode workers that are ready, by what keeps them from the handle. */
 struct strangers {
     bool misfit, other, small;
-    bool begins; /* of another kind, where the request could begin again */
+    bool begins; /* one of another kind could begin the request again */
 };
 
 static struct strangers see_readers(struct search *s)

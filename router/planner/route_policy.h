@@ -86,8 +86,8 @@ struct route_choice route_request(const struct candidates *candidates, size_t mo
                                   const struct route_request *request, struct rng *rng);
 
 /* Finds another decode worker for a handle. The limit of unconfirmed tokens doesn't apply, as the
- * handle's lease runs. The limit of requests does, as the worker would refuse it. NO_READER: waiting
- * for one is useless, or would be longer than to begin again on a ready worker of another kind. */
+ * handle's lease runs. The limit of requests does, as the worker would refuse it. NO_READER: a wait
+ * for one is useless, or longer than to begin again on a ready worker of another kind. */
 struct route_choice route_handle(const struct candidates *candidates, size_t model,
                                  const struct route_request *request,
                                  const struct route_handle *handle, struct rng *rng);

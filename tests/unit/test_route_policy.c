@@ -517,8 +517,8 @@ static void test_misfits_are_not_paired(void **state)
     assert_choice(choose(w, COUNT(w), &asked), ROUTE_PLACED, 0, 3);
 }
 
-/* A handle of a worker that came back with another layout: waiting for a reader is useless. If one is
- * only away, it is useful unless the request could begin again at once, on another kind. */
+/* A handle of a worker that came back with another layout: waiting for a reader is useless. If one
+ * is only away, it is useful unless the request could begin again at once, on another kind. */
 static void test_handle_that_no_worker_fits_has_no_reader(void **state)
 {
     (void)state;

@@ -60,4 +60,29 @@ ALL = [
     # --- what others may expect
     Mutant("ready_by_role", "ready means that a worker is up", "placement.c", "    return choice.outcome == ROUTE_PLACED || choice.outcome == ROUTE_FULL;", "    return placement->candidates.pools[model].roles[ROLE_DECODE].up > 0;"),
     Mutant("retry_flat", "the time to try again doesn't know the queue", "placement.c", "(queue->count + 1) * span_us / known", "span_us / known"),
+    # --- calibration
+    Mutant("never_forgets", "what was long ago counts as much as now", "calibration.c", "1 - 1.0 / CALIBRATION_MAP_REQUESTS", "1"),
+    Mutant("error_never_forgets", "an error of long ago counts as much as one now", "calibration.c", "1 - 1.0 / CALIBRATION_ERROR_REQUESTS", "1"),
+    Mutant("no_map", "a policy's own P is used", "calibration.c", "return c->requests ? c->map[map_bin(raw)] : raw;", "return raw;"),
+    Mutant("map_of_nothing", "the map of no request is used", "calibration.c", "return c->requests ? c->map[map_bin(raw)] : raw;", "return c->map[map_bin(raw)];"),
+    Mutant("not_monotone", "violators aren't pooled", "calibration.c", "while (count > 1 && pools", "while (count > 99 && pools"),
+    Mutant("strong_prior", "bins begin with many requests that came as predicted", "calibration.c", "#define PRIOR_REQUESTS 0.2", "#define PRIOR_REQUESTS 20.0"),
+    Mutant("even_bins", "raw P are told apart only in equal steps", "calibration.c", "return bin_of((log(p / (1 - p)) / MOST_ODDS + 1) / 2, CALIBRATION_MAP_BINS);", "return bin_of(p, CALIBRATION_MAP_BINS);"),
+    Mutant("few_are_enough", "a calibration of few requests is good", "calibration.c", "c->requests >= CALIBRATION_LEAST &&", "c->requests &&"),
+    Mutant("any_error_is_good", "a calibration is good whatever its error", "calibration.c", "error_of(c, &chance) <= CALIBRATION_GOOD + chance", "error_of(c, &chance) <= 1"),
+    Mutant("chance_is_error", "what chance explains counts as an error", "calibration.c", "<= CALIBRATION_GOOD + chance", "<= CALIBRATION_GOOD"),
+    # --- admission
+    Mutant("rejects_without_objective", "a class without objectives is judged", "admission.c", "    if (!of->has_objective)\n        return ADMISSION_TAKEN;\n", ""),
+    Mutant("rejects_uncalibrated", "a request is rejected on predictions that nothing is known of", "admission.c", " || !calibration_is_good(calibration))", ")"),
+    Mutant("rejects_raw", "the policy's own P decides", "admission.c", "used <= ADMISSION_BOUND", "raw <= ADMISSION_BOUND"),
+    Mutant("hard_start", "all requests beyond the bound are rejected at once", "admission.c", "if (rng_unit(rng) < of->share) {", "if (rng_unit(rng) < ADMISSION_MOST) {"),
+    Mutant("none_let_through", "no request is let through any more", "admission.c", "of->share = ADMISSION_MOST;", "of->share = 1.01;"),
+    Mutant("let_through_and_rejected", "a request that was let through is judged again", "admission.c", "request->let_through || used", "used"),
+    Mutant("learns_nothing", "rejections that were wrong change nothing", "admission.c", ": -ADMISSION_BACK * of->share", ": 0"),
+    Mutant("last_prediction", "the last prediction calibrates", "admission.c", "if (!request->at[stage].known) {", "if (true) {"),
+    Mutant("no_jitter", "all rejected clients come back together", "admission.c", "return us + (uint64_t)(rng_unit(rng) * 0.5 * (double)us);", "return us + 0 * (rng != NULL);"),
+    # --- decisions
+    Mutant("winner_lost", "a choice that won isn't kept", "decision_log.c", "    if (at == decision->count) {", "    if (false) {"),
+    Mutant("worst_kept", "the first alternatives are kept, not the best", "decision_log.c", "    if (at == DECISION_MAX_ALTERNATIVES)\n        return at;", "    if (decision->count == DECISION_MAX_ALTERNATIVES)\n        return at;"),
+    Mutant("tie_not_told", "equal totals look like a win", "decision_log.c", "            decision->why = DECISION_TIE;", "            ;"),
 ]

@@ -1,0 +1,210 @@
+/* admission: which requests are rejected, how softly that starts, and what it learns. */
+#include "router/planner/admission.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define SURE_MISS 0.999
+#define SURE_HIT  0.001
+
+static enum admission_verdict judge(struct admission_class *of, struct admission_request *request,
+                                    double raw, struct rng *rng)
+{
+    return admission_judge(of, request, ADMISSION_TURN, raw, rng);
+}
+
+/* `count` requests, half of which are predicted to miss and do if `come_true`. None is rejected
+ * where the class takes all. Returns the rejected. */
+static int serve(struct admission_class *of, int count, bool come_true, struct rng *rng)
+{
+    int rejected = 0;
+    for (int i = 0; i < count; i++) {
+        struct admission_request request = {.let_through = false};
+        bool miss = i % 2;
+        if (judge(of, &request, miss ? SURE_MISS : SURE_HIT, rng) == ADMISSION_REJECTED)
+            rejected++;
+        else
+            admission_ended(of, &request, miss && come_true);
+    }
+    return rejected;
+}
+
+/* Returns a class with a calibration that has just become good. */
+static struct admission_class calibrated(struct rng *rng)
+{
+    struct admission_class of;
+    admission_class_init(&of, true);
+    assert_int_equal(serve(&of, CALIBRATION_LEAST, true, rng), 0);
+    assert_true(calibration_is_good(&of.calibrations[ADMISSION_TURN]));
+    return of;
+}
+
+static void test_a_class_without_objectives_rejects_nothing(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(1);
+    struct admission_class of;
+    admission_class_init(&of, false);
+    assert_int_equal(serve(&of, 5000, true, &rng), 0);
+    assert_int_equal(of.calibrations[ADMISSION_TURN].requests, 0);
+}
+
+static void test_nothing_is_rejected_before_the_class_is_calibrated(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(2);
+    struct admission_class of;
+    admission_class_init(&of, true);
+    assert_int_equal(serve(&of, CALIBRATION_LEAST, true, &rng), 0);
+    assert_true(serve(&of, 200, true, &rng) > 0);
+}
+
+/* Predictions that don't come true: the map learns it, and the error says so meanwhile. */
+static void test_nothing_is_rejected_on_predictions_that_do_not_come_true(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(3);
+    struct admission_class of;
+    admission_class_init(&of, true);
+    assert_int_equal(serve(&of, 5000, false, &rng), 0);
+}
+
+static void test_rejection_starts_softly(void **state)
+{
+    (void)state;
+    int first = 0;
+    struct rng rng = rng_seeded(4);
+    for (int run = 0; run < 400; run++) {
+        struct admission_class of = calibrated(&rng);
+        struct admission_request request = {.let_through = false};
+        enum admission_verdict verdict = judge(&of, &request, SURE_MISS, &rng);
+        first += verdict == ADMISSION_REJECTED;
+        assert_true(request.let_through == (verdict == ADMISSION_LET_THROUGH));
+    }
+    assert_in_range(first, 400 * ADMISSION_FIRST / 2, 400 * ADMISSION_FIRST * 2);
+    struct admission_class of = calibrated(&rng);
+    (void)serve(&of, 1000, true, &rng); /* 500 misses */
+    int later = serve(&of, 4000, true, &rng);
+    assert_in_range(later, 2000 * (ADMISSION_MOST - 0.02), 2000 * (ADMISSION_MOST + 0.02));
+    assert_true(of.let_through > 50 && of.refuted == 0);
+}
+
+/* The world becomes better at once: requests that are let through find it out. */
+static void test_what_is_let_through_ends_a_wrong_belief(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(5);
+    struct admission_class of = calibrated(&rng);
+    (void)serve(&of, 3000, true, &rng);
+    assert_true(of.share > 0.9);
+    (void)serve(&of, 3000, false, &rng);
+    assert_true(of.refuted > 0);
+    assert_true(of.share < 0.5);
+    assert_int_equal(serve(&of, 1000, false, &rng), 0);
+}
+
+static void test_a_request_that_was_let_through_stays_taken(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(6);
+    struct admission_class of = calibrated(&rng);
+    (void)serve(&of, 3000, true, &rng);
+    struct admission_request request = {.let_through = false};
+    while (judge(&of, &request, SURE_MISS, &rng) == ADMISSION_REJECTED)
+        request = (struct admission_request){.let_through = false};
+    assert_true(request.let_through);
+    for (int i = 0; i < 100; i++) /* its turn comes, and again after a loss */
+        assert_int_equal(judge(&of, &request, SURE_MISS, &rng), ADMISSION_TAKEN);
+}
+
+static void test_the_stages_are_calibrated_apart(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(7);
+    struct admission_class of = calibrated(&rng);
+    struct admission_request request = {.let_through = false};
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(admission_judge(&of, &request, ADMISSION_ARRIVAL, SURE_MISS, &rng),
+                         ADMISSION_TAKEN);
+    assert_true(request.at[ADMISSION_ARRIVAL].known && !request.at[ADMISSION_TURN].known);
+    admission_ended(&of, &request, true);
+    assert_int_equal(of.calibrations[ADMISSION_ARRIVAL].requests, 1);
+    assert_int_equal(of.calibrations[ADMISSION_TURN].requests, CALIBRATION_LEAST);
+}
+
+static void test_the_first_prediction_of_a_stage_counts(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(8);
+    struct admission_class of;
+    admission_class_init(&of, true);
+    struct admission_request request = {.let_through = false};
+    (void)judge(&of, &request, 0.25, &rng);
+    (void)judge(&of, &request, 0.75, &rng);
+    assert_true(request.at[ADMISSION_TURN].raw == 0.25);
+}
+
+static void test_an_uncertain_miss_is_no_reason(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(9);
+    struct admission_class of;
+    admission_class_init(&of, true);
+    for (int i = 0; i < 4000; i++) { /* two of three miss, as predicted */
+        struct admission_request request = {.let_through = false};
+        assert_int_equal(judge(&of, &request, 0.6, &rng), ADMISSION_TAKEN);
+        admission_ended(&of, &request, rng_below(&rng, 10) < 6);
+    }
+    assert_true(calibration_is_good(&of.calibrations[ADMISSION_TURN]));
+}
+
+static void test_a_wait_against_what_is_left(void **state)
+{
+    (void)state;
+    const struct {
+        uint64_t wait_us, left_us;
+        double miss;
+    } table[] = {{0, 0, 0},      {0, 100, 0},      {100, 200, 0}, {100, 300, 0},
+                 {100, 100, .5}, {400, 100, .875}, {100, 0, 1}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        assert_true(admission_wait_miss(table[i].wait_us, table[i].left_us) == table[i].miss);
+}
+
+static void test_the_time_to_come_back_is_jittered(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(10);
+    uint64_t least = UINT64_MAX, most = 0;
+    for (int i = 0; i < 1000; i++) {
+        uint64_t us = admission_retry_us(4000000, &rng);
+        least = us < least ? us : least;
+        most = us > most ? us : most;
+    }
+    assert_in_range(least, 4000000, 4100000);
+    assert_in_range(most, 5900000, 6000000);
+    assert_in_range(admission_retry_us(0, &rng), ADMISSION_RETRY_LEAST_US,
+                    ADMISSION_RETRY_LEAST_US * 3 / 2);
+    assert_in_range(admission_retry_us(UINT64_MAX, &rng), ADMISSION_RETRY_MOST_US,
+                    ADMISSION_RETRY_MOST_US * 3 / 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_class_without_objectives_rejects_nothing),
+        cmocka_unit_test(test_nothing_is_rejected_before_the_class_is_calibrated),
+        cmocka_unit_test(test_nothing_is_rejected_on_predictions_that_do_not_come_true),
+        cmocka_unit_test(test_rejection_starts_softly),
+        cmocka_unit_test(test_what_is_let_through_ends_a_wrong_belief),
+        cmocka_unit_test(test_a_request_that_was_let_through_stays_taken),
+        cmocka_unit_test(test_the_stages_are_calibrated_apart),
+        cmocka_unit_test(test_the_first_prediction_of_a_stage_counts),
+        cmocka_unit_test(test_an_uncertain_miss_is_no_reason),
+        cmocka_unit_test(test_a_wait_against_what_is_left),
+        cmocka_unit_test(test_the_time_to_come_back_is_jittered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -80,7 +80,7 @@ ALL = [
     Mutant("let_through_and_rejected", "a request that was let through is judged again", "admission.c", "request->let_through || used", "used"),
     Mutant("learns_nothing", "rejections that were wrong change nothing", "admission.c", ": -ADMISSION_BACK * of->share", ": 0"),
     Mutant("last_prediction", "the last prediction calibrates", "admission.c", "if (!request->at[stage].known) {", "if (true) {"),
-    Mutant("no_jitter", "all rejected clients come back together", "admission.c", "return us + (uint64_t)(rng_unit(rng) * 0.5 * (double)us);", "return us + 0 * (rng != NULL);"),
+    Mutant("no_jitter", "all rejected clients come back together", "admission.c", "return us + (uint64_t)(rng_unit(rng) * 0.5 * (double)us);", "return us + 0 * rng_next(rng);"),
     # --- decisions
     Mutant("winner_lost", "a choice that won isn't kept", "decision_log.c", "    if (at == decision->count) {", "    if (false) {"),
     Mutant("worst_kept", "the first alternatives are kept, not the best", "decision_log.c", "    if (at == DECISION_MAX_ALTERNATIVES)\n        return at;", "    if (decision->count == DECISION_MAX_ALTERNATIVES)\n        return at;"),

@@ -191,6 +191,21 @@ static void test_the_map_is_monotone(void **state)
     }
 }
 
+/* Raw P gather near 0 and 1: small ones differ, too. */
+static void test_small_raw_predictions_are_told_apart(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(13);
+    struct calibration calibration = {0};
+    for (int i = 0; i < 2000; i++) {
+        double raw = i % 2 ? 0.0001 : 0.02;
+        calibration_note(&calibration, raw, calibration_map(&calibration, raw),
+                         rng_below(&rng, 10) < (i % 2 ? 1 : 9));
+    }
+    assert_true(calibration_map(&calibration, 0.0001) < 0.25);
+    assert_true(calibration_map(&calibration, 0.02) > 0.75);
+}
+
 /* A policy with one answer for all still has the right mean. */
 static void test_a_prediction_that_says_nothing_becomes_the_mean(void **state)
 {
@@ -245,6 +260,7 @@ int main(void)
         cmocka_unit_test(test_drift_shows_at_once_in_the_error),
         cmocka_unit_test(test_the_map_is_monotone),
         cmocka_unit_test(test_a_prediction_that_says_nothing_becomes_the_mean),
+        cmocka_unit_test(test_small_raw_predictions_are_told_apart),
         cmocka_unit_test(test_few_requests_are_not_enough),
         cmocka_unit_test(test_chance_is_no_error),
     };

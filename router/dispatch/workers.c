@@ -55,6 +55,7 @@ static void tell_placement(const struct workers *workers, const struct worker *w
         .model_hash = info->model_hash,
         .layout_hash = info->layout_hash,
         .numerics_id = info->numerics_id,
+        .block_tokens = info->block_tokens,
         .capacity_tokens = worker_capacity_tokens(info),
         .unconfirmed_limit_tokens = limit_tokens ? limit_tokens : pool_tokens / 2,
         .max_requests = info->max_sequences,

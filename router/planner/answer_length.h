@@ -13,7 +13,7 @@
  * ANSWER_PRIOR_TOKENS: each parent counts as ANSWER_PRIOR_WEIGHT answers in each bucket. All cells
  * forget: an answer's weight halves with each ANSWER_HALF_LIFE later ones of its cell.
  *
- * Memory: about 300 KiB a model. Time: O(buckets), 76. Owner: one thread. */
+ * Memory: about 170 KiB a model. Time: O(buckets), 76. Owner: one thread. */
 #ifndef BATON_ROUTER_PLANNER_ANSWER_LENGTH_H
 #define BATON_ROUTER_PLANNER_ANSWER_LENGTH_H
 

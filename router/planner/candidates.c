@@ -80,6 +80,7 @@ static struct candidate_kind *kind_of(struct candidate_pool *pool, const struct 
     kind->model_hash = is->model_hash;
     kind->layout_hash = is->layout_hash;
     kind->numerics_id = is->numerics_id;
+    kind->block_tokens = is->block_tokens;
     kinds[pool->kind_count++] = kind;
     return kind;
 }

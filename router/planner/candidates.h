@@ -43,6 +43,7 @@ struct route_worker {
     bool leaving;           /* not a candidate any more; its books stay until it is removed */
     uint64_t away_since_us; /* not ready: since when */
     uint64_t model_hash, layout_hash, numerics_id; /* its kind, the same for its life */
+    uint32_t block_tokens;                         /* a part of layout_hash; 0: not known */
     uint64_t capacity_tokens;                      /* for one sequence, prompt and answer */
     uint64_t unconfirmed_limit_tokens;
     uint64_t pool_tokens;  /* for all sequences; 0: not known */
@@ -82,6 +83,7 @@ struct candidate_list {
 /* Workers that can pair, except for misfits. */
 struct candidate_kind {
     uint64_t model_hash, layout_hash, numerics_id;
+    uint32_t block_tokens;
     struct candidate_list of[ROLE_DECODE + 1]; /* by worker_role */
     size_t misfit_count;                       /* pairs */
     /* Capacities of the largest workers. */

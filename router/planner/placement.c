@@ -12,6 +12,10 @@ enum status placement_init(struct placement *placement, const struct placement_c
     *placement = (struct placement){.config = *config, .rng = rng_seeded(config->seed)};
     TAILQ_INIT(&placement->all);
     enum status status = candidates_init(&placement->candidates, config->model_count);
+    if (status == STATUS_OK)
+        status = answer_lengths_create(config->model_count, &placement->answer_lengths);
+    if (status == STATUS_OK && config->prefix_limit)
+        status = prefix_index_create(config->prefix_limit, config->seed, &placement->prefix_index);
     for (size_t i = 0; i < config->model_count && status == STATUS_OK; i++) {
         struct placement_queue *queue = &placement->queues[i];
         TAILQ_INIT(&queue->regiving);
@@ -30,6 +34,8 @@ void placement_deinit(struct placement *placement)
     for (size_t i = 0; i < placement->config.model_count; i++)
         map_destroy(placement->queues[i].by_key);
     candidates_deinit(&placement->candidates);
+    prefix_index_destroy(placement->prefix_index);
+    answer_lengths_destroy(placement->answer_lengths);
 }
 
 /* ---------------------------------------------------------------------------------------- books */
@@ -131,12 +137,49 @@ static void set_decode(struct placement *placement, struct placement_request *re
     *share = next;
 }
 
+static uint64_t promise_to(struct placement *placement, const struct placement_request *request,
+                           const struct candidate *worker, uint64_t now_us)
+{
+    const struct prefix_names *names =
+        worker ? prefix_names_for(request->prefixes, request->prefix_kind_count, &worker->is)
+               : NULL;
+    return names ? prefix_index_promise(placement->prefix_index, worker->is.key, names, now_us) : 0;
+}
+
+/* Promises the prompt to the worker that the request has now. Takes back what another one was
+ * promised for nothing. */
+static void keep_promise(struct placement *placement, const struct placement_request *request,
+                         struct placement_promise *promise, const struct candidate *worker)
+{
+    const struct placement_use *use = &request->use;
+    struct prefix_index *index = placement->prefix_index;
+    uint64_t key = worker ? worker->is.key : 0;
+    uint64_t now_us = use->now_us > placement->pass.now_us ? use->now_us : placement->pass.now_us;
+    bool at_prefill = promise == &request->prefill_promise;
+    if (!index)
+        return;
+    if (promise->worker != key) {
+        if (!promise->computed)
+            prefix_index_take_back(index, promise->id);
+        *promise = (struct placement_promise){.worker = key,
+                                              .id = promise_to(placement, request, worker, now_us)};
+    }
+    if (at_prefill && use->reserved)
+        prefix_index_reserved(index, promise->id);
+    if (worker && !promise->computed && (use->confirmed || (at_prefill && use->prefilled))) {
+        prefix_index_computed(index, promise->id, now_us);
+        promise->computed = true;
+    }
+}
+
 void placement_track(struct placement *placement, struct placement_request *request,
                      const struct placement_use *use)
 {
     request->use = *use;
     set_prefill(placement, request, prefill_share(placement, request));
     set_decode(placement, request, decode_share(placement, request));
+    keep_promise(placement, request, &request->prefill_promise, request->prefill.worker);
+    keep_promise(placement, request, &request->decode_promise, request->decode.worker);
 }
 
 void placement_arrived(struct placement *placement, struct placement_request *request, size_t model,
@@ -333,6 +376,8 @@ void placement_begin(struct placement *placement, size_t model, uint64_t now_us)
                                 .model = model,
                                 .turn = PLACEMENT_REGIVE,
                                 .next = TAILQ_FIRST(&placement->queues[model].regiving)};
+    if (placement->prefix_index)
+        prefix_index_expire(placement->prefix_index, now_us);
 }
 
 /* Returns the next new request in the turns of the tenants. A tenant keeps its turn until one of
@@ -445,6 +490,8 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
     struct placement_pass *pass = &placement->pass;
     struct route_request asked = ask->request;
     struct route_choice choice = {.outcome = ROUTE_FULL, .away_since_us = UINT64_MAX};
+    request->prefixes = ask->prefixes;
+    request->prefix_kind_count = ask->prefix_kind_count;
     fill_in(placement, &asked, pass->now_us);
     *placed_tokens = asked.total_tokens;
     if (ask->most_tokens) {

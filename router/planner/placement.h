@@ -26,6 +26,7 @@
 #include "router/planner/answer_length.h"
 #include "router/planner/goodput.h"
 #include "router/planner/prefix_index.h"
+#include "router/planner/prompt_names.h"
 #include "router/planner/route_policy.h"
 
 #define PLACEMENT_OVERTAKE_US    1000000 /* as long as a worker's own (POLICY_STARVE_US) */
@@ -46,6 +47,7 @@ struct placement_use {
     bool working;             /* prefill or decode is under way on them */
     bool prefilled;           /* the prompt is computed: no work for the prefill worker any more */
     bool confirmed;           /* the handoff is done, and the handle is gone */
+    bool reserved;            /* the prefill worker has blocks for it */
     uint64_t prompt_tokens;   /* to compute: prompt + emitted */
     uint64_t longest_tokens;  /* prompt + longest answer */
     /* For predictions (worker_books.h). */
@@ -58,6 +60,7 @@ struct placement_use {
      * step time that it tolerates (predict_tolerance_us). INFINITY: any. */
     double slack_us, tolerance_us;
     uint16_t weight; /* a miss's; BOOKS_WEIGHT_ONE: 1. 0: it can't attain, or always does */
+    uint64_t now_us;
 };
 
 /* A request's part of one worker's books. */
@@ -66,6 +69,12 @@ struct placement_share {
     uint32_t requests;
     uint64_t work_tokens, unconfirmed_tokens;
     struct books_part part;
+};
+
+/* The blocks that a worker of the request was promised (prefix_index.h). */
+struct placement_promise {
+    uint64_t worker, id; /* id 0: nothing was promised */
+    bool computed;
 };
 
 struct placement_tenant;
@@ -77,6 +86,9 @@ struct placement_request {
     struct placement_use use;
     struct placement_share prefill, decode;
     struct prediction predicted; /* at the last place that was chosen for its prompt */
+    struct placement_promise prefill_promise, decode_promise;
+    const struct prefix_names *prefixes; /* as last asked with; the asker's */
+    size_t prefix_kind_count;
     /* In the queue. */
     bool waiting, tried, lacks; /* lacks: no worker was there at its last try */
     enum placement_turn turn;
@@ -124,8 +136,9 @@ struct placement_config {
     size_t model_count;
     enum placement_policy policy;
     struct goodput_config goodput;
-    uint64_t seed;    /* draws samples */
-    bool force_local; /* decode workers compute all prompts themselves */
+    uint64_t seed;         /* draws samples */
+    uint32_t prefix_limit; /* pairs (block, worker) of the prefix index; 0: there is none */
+    bool force_local;      /* decode workers compute all prompts themselves */
     /* They do so too where their prefill workers have been away for so long. */
     uint64_t local_us;
 };
@@ -133,6 +146,8 @@ struct placement_config {
 struct placement {
     struct placement_config config;
     struct candidates candidates;
+    struct prefix_index *prefix_index;     /* NULL: there is none. The caller feeds it events */
+    struct answer_lengths *answer_lengths; /* the caller teaches it */
     struct placement_queue queues[CANDIDATES_MAX_MODELS];
     struct goodput_demand demands[CANDIDATES_MAX_MODELS];
     struct goodput_class classes[CANDIDATES_MAX_MODELS][SLO_MAX_CLASSES];
@@ -191,7 +206,8 @@ struct placement_ask {
      * as the largest decode worker that could take it has room for. The worker need not be free:
      * how long an answer may be must not depend on load. */
     uint64_t most_tokens;
-    /* The prompt's blocks for each kind of workers of its model. */
+    /* The prompt's blocks for each kind of workers of its model. They live as long as the
+     * request. */
     const struct prefix_names *prefixes; /* [prefix_kind_count] */
     size_t prefix_kind_count;            /* at most PREFIX_MAX_KINDS; 0: not known */
     struct predict_request predict;

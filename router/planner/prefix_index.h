@@ -8,24 +8,25 @@
  * ends takes all of the worker's blocks and promises with it (prefix_index_drop).
  *
  * Promises. A request's blocks count as held by its worker from its placement on, so that a burst
- * of siblings isn't scattered. An event about a block settles the promises of it that were made
- * before: it is held (`stored`) or not (`removed`). The other ways in which a promise ends: its
- * request ends without computing (prefix_index_take_back), or time passes: PREFIX_PROMISE_US after
- * the placement, PREFIX_COMPUTED_US after the prompt was computed, as events follow it. Workers
- * that have told no event of their session are promised nothing: they may have no cache.
+ * of siblings isn't scattered. An event that a block is stored settles the promises of it that were
+ * made before. The other ways in which a promise ends: its request ends without computing
+ * (prefix_index_take_back), or time passes: PREFIX_PROMISE_US after the placement,
+ * PREFIX_COMPUTED_US after the prompt was computed, as events follow it. Workers that have told no
+ * event of their session are promised nothing: they may have no cache.
  *
  * A block is credited to a worker if it holds the block, or has an open promise of it. The index is
  * exactly the credited pairs (block, worker), up to its limit. Beyond it each new pair takes the
- * place of another: the least recently used of the same worker, if that has its fair share of the
- * limit, otherwise of one that has more than that. Used: stored, or promised (second chance). So a
- * full index knows less than there is, and never more.
+ * place of a pair without promises: the least recently used of the same worker, if that has its
+ * fair share of the limit, otherwise of one that has more than that. Used: stored, or promised
+ * (second chance). So a full index knows less than there is, and never more. If PREFIX_VICTIMS in a
+ * row aren't to be evicted, the new pair isn't noted.
  *
  * A name isn't proof (prefix_hash.h): a match is a hint for placement, the worker compares tokens.
  *
- * Cost, with k workers that hold a block: an event and a promised block O(1); a match, per block of
- * the longest run, O(k) for few workers and O(workers / 64) for many; the end of a session O(blocks
- * of this worker). Memory: at most about 70 bytes a pair, and 512 bytes for each block that many
- * workers hold. Owner: one thread. */
+ * Cost: an event and a promised block O(1). A match of a run of n blocks, O(n) if few workers hold
+ * them, O(n * workers / 64) if many do. The end of a session O(blocks of this worker). Memory: at
+ * most about 75 bytes a pair, and for each block that many workers hold, a bit a worker.
+ * Owner: one thread. */
 #ifndef BATON_ROUTER_PLANNER_PREFIX_INDEX_H
 #define BATON_ROUTER_PLANNER_PREFIX_INDEX_H
 
@@ -41,6 +42,8 @@
 #define PREFIX_MAX_NAMES 8192
 /* Kinds of workers of one model for which a prompt has names. */
 #define PREFIX_MAX_KINDS 4
+#define PREFIX_VICTIMS   64
+#define PREFIX_MAX_PAIRS (1u << 26)
 
 struct prefix_index;
 
@@ -62,8 +65,10 @@ struct prefix_holder {
     uint32_t tokens; /* in these blocks */
 };
 
-/* `limit`: pairs (block, worker), > 0. STATUS_LIMIT: no memory. */
-enum status prefix_index_create(uint32_t limit, struct prefix_index **index) WARN_UNUSED;
+/* `limit`: pairs (block, worker), > 0. `seed`: random, so that no client can aim names at one place
+ * of the hash table; no result depends on it. STATUS_LIMIT: no memory. */
+enum status prefix_index_create(uint32_t limit, uint64_t seed,
+                                struct prefix_index **index) WARN_UNUSED;
 void prefix_index_destroy(struct prefix_index *index);
 
 /* --- events --- */
@@ -76,7 +81,7 @@ enum prefix_take {
     PREFIX_TAKE_BAD,
 };
 /* Takes the next events of a worker's session. The worker is known from then on. Workers beyond
- * CLUSTER_MAX_WORKERS are checked, and not indexed. */
+ * CLUSTER_MAX_WORKERS are ignored. */
 enum prefix_take prefix_index_take(struct prefix_index *index, uint64_t worker,
                                    const struct prefix_event *events, size_t count);
 /* The worker's session ended: forgets it, its blocks and its promises. */
@@ -103,7 +108,8 @@ void prefix_index_expire(struct prefix_index *index, uint64_t now_us);
 
 /* Finds each worker that is credited with a beginning of the prompt. `names` has one entry per kind
  * of workers. Writes at most `most` holders, those with the most blocks first, and returns how
- * many. prefix_index_tokens has the others' matches, until the next call. */
+ * many. Among many equal ones it begins elsewhere each time. prefix_index_tokens has the others'
+ * matches, until the next call. */
 size_t prefix_index_match(struct prefix_index *index, const struct prefix_names *names,
                           size_t kind_count, struct prefix_holder *out, size_t most);
 /* Returns the tokens that the last match found at this worker. O(1). */

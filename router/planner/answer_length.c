@@ -1,0 +1,286 @@
+#include "router/planner/answer_length.h"
+
+#include "common/base/assert.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define EXACT          8 /* lengths with buckets of their own */
+#define AN_OCTAVE      4 /* buckets */
+#define OCTAVES        17
+#define BUCKETS        (EXACT + AN_OCTAVE * OCTAVES) /* up to 2^20 tokens; the last is open */
+#define PROMPTS        10                            /* by factors of 4 */
+#define LIMITS         8 /* for max_tokens: open, then by factors of 4 */
+#define CELLS          (1 + PROMPTS + PROMPTS * LIMITS)
+#define LARGEST_WEIGHT 1e12 /* a single answer: then all are divided */
+
+/* Weights of the answers of one cell. The answers' own weight grows instead of all others' falling;
+ * `unit` is that of the last one. */
+struct cell {
+    double unit, total;
+    double ended[BUCKETS], cut[BUCKETS];
+    double passed[BUCKETS]; /* the parts of the bucket that cut ones have passed */
+};
+
+struct answer_lengths {
+    size_t model_count;
+    struct cell *cells; /* [model_count, CELLS]: a model's, its prompts', these with limits */
+};
+
+/* Survival up to each edge of a bucket: P(L > first[b]), as a logarithm. */
+struct curve {
+    double log_survival[BUCKETS + 1];
+    uint32_t drawn, limit;
+};
+
+/* -------------------------------------------------------------------------------------- buckets */
+
+/* Returns the tokens before the bucket: it has the lengths first(b) + 1 .. first(b + 1). */
+static uint32_t first_of(uint32_t bucket)
+{
+    if (bucket < EXACT)
+        return bucket;
+    uint32_t octave = (bucket - EXACT) / AN_OCTAVE, part = (bucket - EXACT) % AN_OCTAVE;
+    return (EXACT << octave) + (EXACT << octave) / AN_OCTAVE * part;
+}
+
+/* Returns the bucket of a length > 0. */
+static uint32_t bucket_of(uint32_t tokens)
+{
+    uint32_t before = tokens - 1;
+    if (before < EXACT)
+        return before;
+    uint32_t octave = 28 - (uint32_t)__builtin_clz(before); /* 8 .. 15: 0 */
+    uint32_t part = before / ((EXACT << octave) / AN_OCTAVE) - AN_OCTAVE;
+    uint32_t bucket = EXACT + octave * AN_OCTAVE + part;
+    return bucket < BUCKETS ? bucket : BUCKETS - 1;
+}
+
+static uint32_t by_fours(uint64_t number, uint32_t count)
+{
+    uint32_t log = number ? (uint32_t)(63 - __builtin_clzll(number)) / 2 : 0;
+    return log < count ? log : count - 1;
+}
+
+static uint32_t prompt_of(const struct answer_ask *ask)
+{
+    return by_fours(ask->prompt_tokens, PROMPTS);
+}
+
+/* Writes the cells of an answer, the largest one first. */
+static void cells_of(const struct answer_lengths *lengths, const struct answer_ask *ask,
+                     struct cell *cells[3])
+{
+    ASSERT(ask->model < lengths->model_count && ask->max_tokens > 0);
+    uint32_t prompt = prompt_of(ask);
+    uint32_t limit = ask->open ? 0 : 1 + by_fours(ask->max_tokens, LIMITS - 1);
+    cells[0] = &lengths->cells[ask->model * CELLS];
+    cells[1] = cells[0] + 1 + prompt;
+    cells[2] = cells[0] + 1 + PROMPTS + prompt * LIMITS + limit;
+}
+
+/* ---------------------------------------------------------------------------------------- learn */
+
+static void rescale(struct cell *cell)
+{
+    for (uint32_t b = 0; b < BUCKETS; b++) {
+        cell->ended[b] /= cell->unit;
+        cell->cut[b] /= cell->unit;
+        cell->passed[b] /= cell->unit;
+    }
+    cell->total /= cell->unit;
+    cell->unit = 1;
+}
+
+static void learn(struct cell *cell, uint32_t tokens, bool ended)
+{
+    if (cell->unit > LARGEST_WEIGHT)
+        rescale(cell);
+    cell->unit = cell->unit > 0 ? cell->unit * exp2(1.0 / ANSWER_HALF_LIFE) : 1;
+    cell->total += cell->unit;
+    if (ended) {
+        cell->ended[bucket_of(tokens)] += cell->unit;
+        return;
+    }
+    uint32_t b = bucket_of(tokens + 1), first = first_of(b);
+    double part = b == BUCKETS - 1 ? 0 : (double)(tokens - first) / (first_of(b + 1) - first);
+    cell->cut[b] += cell->unit;
+    cell->passed[b] += cell->unit * part;
+}
+
+void answer_lengths_learn(struct answer_lengths *lengths, const struct answer_ask *ask,
+                          uint32_t tokens, bool ended)
+{
+    struct cell *cells[3];
+    if (!tokens || ask->exact)
+        return;
+    cells_of(lengths, ask, cells);
+    for (int i = 0; i < 3; i++)
+        learn(cells[i], tokens, ended);
+}
+
+double answer_lengths_weight(const struct answer_lengths *lengths, const struct answer_ask *ask)
+{
+    struct cell *cells[3];
+    cells_of(lengths, ask, cells);
+    return cells[2]->unit > 0 ? cells[2]->total / cells[2]->unit : 0;
+}
+
+/* ---------------------------------------------------------------------------------------- curve */
+
+/* Replaces the hazards by those of the cell that leans on them. */
+static void refine(const struct cell *cell, double hazards[BUCKETS])
+{
+    if (cell->unit <= 0)
+        return;
+    double reached = 0;
+    for (uint32_t b = BUCKETS; b-- > 0;) {
+        double at_risk = reached + cell->ended[b] + cell->passed[b];
+        reached += cell->ended[b] + cell->cut[b];
+        hazards[b] = (cell->ended[b] / cell->unit + ANSWER_PRIOR_WEIGHT * hazards[b]) /
+                     (at_risk / cell->unit + ANSWER_PRIOR_WEIGHT);
+    }
+}
+
+static double width_of(uint32_t bucket)
+{
+    return (double)first_of(bucket + 1) - first_of(bucket);
+}
+
+static void curve_of(const struct answer_lengths *lengths, const struct answer_ask *ask,
+                     uint32_t drawn, struct curve *curve)
+{
+    struct cell *cells[3];
+    double hazards[BUCKETS];
+    cells_of(lengths, ask, cells);
+    for (uint32_t b = 0; b < BUCKETS; b++) /* as if geometric */
+        hazards[b] = -expm1(width_of(b) * log1p(-1.0 / ANSWER_PRIOR_TOKENS));
+    for (int i = 0; i < 3; i++)
+        refine(cells[i], hazards);
+    curve->log_survival[0] = 0;
+    for (uint32_t b = 0; b < BUCKETS; b++)
+        curve->log_survival[b + 1] = curve->log_survival[b] + log1p(-hazards[b]);
+    curve->limit = ask->max_tokens;
+    curve->drawn = drawn;
+}
+
+/* Returns log P(L > tokens) of answers that nothing cuts off. Within a bucket, and beyond the last
+ * one, ends are evenly likely per token. */
+static double log_survival(const struct curve *curve, double tokens)
+{
+    uint32_t b = tokens < UINT32_MAX - 1 ? bucket_of((uint32_t)tokens + 1) : BUCKETS - 1;
+    double slope = (curve->log_survival[b + 1] - curve->log_survival[b]) / width_of(b);
+    return curve->log_survival[b] + slope * (tokens - first_of(b));
+}
+
+/* Returns P(length > tokens), given `drawn`. */
+static double exceeds(const struct curve *curve, double tokens)
+{
+    if (tokens < curve->drawn)
+        return 1;
+    if (tokens >= curve->limit)
+        return 0;
+    return exp(log_survival(curve, tokens) - log_survival(curve, curve->drawn));
+}
+
+/* Returns the sum of P(length > x) over x = drawn .. limit - 1: the mean of what is still to come.
+ * The terms of a bucket are a geometric series. */
+static double rest_of(const struct curve *curve)
+{
+    double sum = 0, start = log_survival(curve, curve->drawn);
+    uint32_t at = curve->drawn;
+    while (at < curve->limit) {
+        uint32_t b = bucket_of(at + 1);
+        uint32_t end = b == BUCKETS - 1 ? curve->limit : first_of(b + 1);
+        end = end < curve->limit ? end : curve->limit;
+        double from = log_survival(curve, at) - start;
+        double slope = (curve->log_survival[b + 1] - curve->log_survival[b]) / width_of(b);
+        double count = (double)end - at;
+        sum += exp(from) * (slope < 0 ? expm1(slope * count) / expm1(slope) : count);
+        at = end;
+    }
+    return sum;
+}
+
+static double quantile(const struct curve *curve, double q)
+{
+    uint32_t low = curve->drawn, high = curve->limit; /* exceeds(low) > 1 - q >= exceeds(high) */
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (exceeds(curve, middle) > 1 - q)
+            low = middle;
+        else
+            high = middle;
+    }
+    return high;
+}
+
+/* -------------------------------------------------------------------------------------- answers */
+
+static bool is_fixed(const struct answer_ask *ask, uint32_t drawn)
+{
+    return ask->exact || drawn >= ask->max_tokens;
+}
+
+struct answer_length answer_length_predict(const struct answer_lengths *lengths,
+                                           const struct answer_ask *ask, uint32_t drawn)
+{
+    struct curve curve;
+    if (is_fixed(ask, drawn))
+        return (struct answer_length){ask->max_tokens, ask->max_tokens, ask->max_tokens};
+    curve_of(lengths, ask, drawn, &curve);
+    return (struct answer_length){drawn + rest_of(&curve), quantile(&curve, 0.5),
+                                  quantile(&curve, 0.9)};
+}
+
+double answer_length_exceeds(const struct answer_lengths *lengths, const struct answer_ask *ask,
+                             uint32_t drawn, double tokens)
+{
+    struct curve curve;
+    if (is_fixed(ask, drawn))
+        return tokens < ask->max_tokens;
+    curve_of(lengths, ask, drawn, &curve);
+    return exceeds(&curve, tokens);
+}
+
+double answer_length_quantile(const struct answer_lengths *lengths, const struct answer_ask *ask,
+                              uint32_t drawn, double q)
+{
+    struct curve curve;
+    if (is_fixed(ask, drawn))
+        return ask->max_tokens;
+    curve_of(lengths, ask, drawn, &curve);
+    return quantile(&curve, q);
+}
+
+double answer_length_rest(const struct answer_lengths *lengths, const struct answer_ask *ask,
+                          uint32_t drawn)
+{
+    struct curve curve;
+    if (is_fixed(ask, drawn))
+        return drawn < ask->max_tokens ? ask->max_tokens - drawn : 0;
+    curve_of(lengths, ask, drawn, &curve);
+    return rest_of(&curve);
+}
+
+enum status answer_lengths_create(size_t model_count, struct answer_lengths **out)
+{
+    struct answer_lengths *lengths = calloc(1, sizeof *lengths);
+    if (!lengths)
+        return STATUS_LIMIT;
+    lengths->model_count = model_count;
+    lengths->cells = calloc(model_count * CELLS, sizeof *lengths->cells);
+    if (!lengths->cells) {
+        free(lengths);
+        return STATUS_LIMIT;
+    }
+    *out = lengths;
+    return STATUS_OK;
+}
+
+void answer_lengths_destroy(struct answer_lengths *lengths)
+{
+    if (lengths)
+        free(lengths->cells);
+    free(lengths);
+}

@@ -464,7 +464,7 @@ static struct placement_request *next_new(struct placement *placement)
 static struct placement_request *owed(const struct placement_queue *queue)
 {
     uint32_t rank = PLACEMENT_RANKS - 1;
-    while (rank && queue->passed[rank] < PLACEMENT_FLOOR_EVERY - 1)
+    while (rank && (!queue->ranks[rank] || queue->passed[rank] < PLACEMENT_FLOOR_EVERY - 1))
         rank--;
     if (!rank)
         return NULL;

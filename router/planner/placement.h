@@ -15,9 +15,9 @@
  * until it has waited PLACEMENT_OVERTAKE_US. From then on nothing behind it in the order is placed
  * before it, or large prompts would starve.
  *
- * Where there are SLO classes, new requests have a rank. Those in time come first, by priority, and
- * in a tenant by the time at which their first token is due: least slack first (EDF: Liu and
- * Layland, JACM'73). A request that is late, by its class's TTFT, counts for goodput no more: it
+ * With SLO classes, new requests have a rank. The ones in time come first, by priority, and in a
+ * tenant by the time at which their first token is due: least slack first (EDF: Liu and Layland,
+ * JACM'73). A request that is late, by its class's TTFT, counts for goodput no more: it
  * is behind all others, by arrival. No rank starves: of PLACEMENT_FLOOR_EVERY new requests that are
  * placed while others wait in a rank, one is of that rank. So late ones have a floor share of 8%.
  *
@@ -42,7 +42,7 @@
 #define PLACEMENT_RECENT         32               /* placements that the pace is read from */
 #define PLACEMENT_RETRY_LEAST_US 1000000
 #define PLACEMENT_RETRY_MOST_US  60000000
-#define PLACEMENT_MAX_TENANTS    4096 /* of all ranks, waiting for one model; more share a turn */
+#define PLACEMENT_MAX_TENANTS    4096 /* waiting for one model, in all ranks; more share a turn */
 
 enum placement_turn {
     PLACEMENT_REGIVE, /* its handle needs another reader */
@@ -105,7 +105,7 @@ struct placement_request {
     bool waiting, tried, lacks; /* lacks: no worker was there at its last try */
     enum placement_turn turn;
     uint64_t since_us; /* when it began to wait */
-    /* NEW: which ones are served first. placement_arrived sets NORMAL and UINT64_MAX, which the
+    /* NEW: its order. placement_arrived sets NORMAL and UINT64_MAX, which the
      * caller may change before it waits. */
     enum priority priority;
     uint64_t due_us;             /* its first token; least slack first. UINT64_MAX: by arrival */

@@ -37,6 +37,14 @@
     X(INVALID_API_KEY, "invalid_api_key", UNAUTHENTICATED, "no API key, or an unknown one")        \
     X(PRIORITY_NOT_ALLOWED, "priority_not_allowed", PERMISSION_DENIED,                             \
       "a priority that the API key may not ask for")                                               \
+    X(SLO_CLASS_UNKNOWN, "slo_class_unknown", INVALID_ARGUMENT,                                    \
+      "an SLO class that the router doesn't have")                                                 \
+    X(SLO_CLASS_CONFLICT, "slo_class_conflict", INVALID_ARGUMENT,                                  \
+      "one SLO class in the request, and another in x-baton-slo-class")                            \
+    X(SLO_TIGHTENED, "slo_tightened", INVALID_ARGUMENT,                                            \
+      "an objective that is tighter than its class's, or that its class doesn't have")             \
+    X(SLO_CLASS_NOT_ALLOWED, "slo_class_not_allowed", PERMISSION_DENIED,                           \
+      "an SLO class that the API key may not use")                                                 \
     X(RATE_LIMITED, "rate_limited", RESOURCE_EXHAUSTED,                                            \
       "the API key has used up its requests or tokens of this minute, or its requests at once")    \
     X(QUOTA, "quota", RESOURCE_EXHAUSTED,                                                          \

@@ -228,6 +228,66 @@ static void draw_plainly(struct sampling *sampling)
     *sampling = plain;
 }
 
+enum reason request_take_class(Baton__V1__GenerateRequest *message, const char *header,
+                               size_t count, struct error *err)
+{
+    if (count > 1)
+        return refuse(err, REASON_MALFORMED, "there is more than one '" REQUEST_SLO_CLASS "'");
+    if (!header || !*header || !strcmp(header, message->slo_class))
+        return REASON_NONE;
+    if (*message->slo_class)
+        return refuse(err, REASON_SLO_CLASS_CONFLICT,
+                      "slo_class is \"%.40s\", but " REQUEST_SLO_CLASS " is \"%.40s\": send one of "
+                      "them",
+                      message->slo_class, header);
+    message->slo_class = (char *)header; /* the message is only read */
+    return REASON_NONE;
+}
+
+static enum reason refuse_class(const char *name, const struct slo_classes *slo, struct error *err)
+{
+    struct str names;
+    if (!slo || !slo->count)
+        return refuse(err, REASON_SLO_CLASS_UNKNOWN,
+                      "slo_class \"%.40s\": this router has no SLO classes", name);
+    str_init(&names, 400);
+    slo_add_names(slo, &names);
+    refuse(err, REASON_SLO_CLASS_UNKNOWN, "slo_class \"%.40s\" is none of the router's: %s%s", name,
+           names.data, names.truncated ? "..." : "");
+    str_deinit(&names);
+    return REASON_SLO_CLASS_UNKNOWN;
+}
+
+/* Reads the class, its objective as the request loosens it, and the priority. */
+static enum reason parse_class(const Baton__V1__GenerateRequest *message,
+                               const struct slo_classes *slo, struct request_params *params,
+                               struct error *err)
+{
+    const Baton__V1__SloObjective *asked = message->slo_objective;
+    params->slo_class = slo ? slo_choose(slo, message->slo_class) : SLO_NONE;
+    if (*message->slo_class && params->slo_class == SLO_NONE)
+        return refuse_class(message->slo_class, slo, err);
+    const struct slo_class *class =
+        params->slo_class == SLO_NONE ? NULL : &slo->items[params->slo_class];
+    params->objective = class ? class->objective : (struct slo_objective){0};
+    params->priority = class ? class->priority : PRIORITY_NORMAL;
+    if (asked && slo_loosen(&params->objective,
+                            &(struct slo_objective){.ttft_us = asked->ttft_us,
+                                                    .tpot_us = asked->tpot_us,
+                                                    .itl_us = asked->itl_us,
+                                                    .e2e_us = asked->e2e_us},
+                            err) != STATUS_OK)
+        return REASON_SLO_TIGHTENED;
+    if (!message->priority_presence_case)
+        return REASON_NONE;
+    if ((uint32_t)message->priority >= PRIORITIES)
+        return refuse(err, REASON_INVALID_PRIORITY,
+                      "priority must be 0 (normal), 1 (high) or 2 (offline), got %d",
+                      (int)message->priority);
+    params->priority = (enum priority)message->priority;
+    return REASON_NONE;
+}
+
 const struct request_fields request_fields_grpc = {
     .ids = "token_ids", .stops = "stop.strings", .stop_ids = "stop.token_ids"};
 
@@ -259,11 +319,8 @@ enum reason request_parse(const Baton__V1__GenerateRequest *message,
                         REQUEST_MAX_CHOICES, params.choices);
     if (!reason)
         reason = parse_biases(sampling, model, &params, err);
-    if (!reason && (uint32_t)message->priority >= PRIORITIES)
-        reason = refuse(err, REASON_INVALID_PRIORITY,
-                        "priority must be 0 (normal), 1 (high) or 2 (offline), got %d",
-                        (int)message->priority);
-    params.priority = (enum priority)message->priority;
+    if (!reason)
+        reason = parse_class(message, model->slo, &params, err);
     if (!reason && sampling_validate(&params.sampling, err) != STATUS_OK)
         reason = REASON_INVALID_SAMPLING;
     if (!reason && params.prompt_only)

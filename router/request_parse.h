@@ -6,6 +6,7 @@
 
 #include "common/base/domain/priority.h"
 #include "common/base/domain/sampling.h"
+#include "common/base/domain/slo.h"
 #include "common/base/request_id.h"
 #include "common/base/status.h"
 #include "common/base/str.h"
@@ -33,6 +34,7 @@ struct request_model {
     bool has_tokenizer;
     bool tokens_have_text; /* constraints are possible (detokenizer.h) */
     struct generation_defaults defaults;
+    const struct slo_classes *slo; /* the router's; NULL: none */
 };
 
 /* Pointers point into the message. */
@@ -44,8 +46,10 @@ struct request_params {
     bool add_special_tokens;
     struct sampling sampling; /* its `biases` points to those below; a copy must set its own */
     struct logit_bias biases[SAMPLING_MAX_BIASES];
-    uint32_t choices; /* answers, at least 1 */
-    enum priority priority;
+    uint32_t choices;               /* answers, at least 1 */
+    uint32_t slo_class;             /* index of the model's `slo`; SLO_NONE: none */
+    struct slo_objective objective; /* the class's, as the request loosens it */
+    enum priority priority;         /* the request's, otherwise its class's */
     bool seed_given, max_tokens_given;
     /* The request asks for no token (max_tokens 0), only for output about its prompt. Workers then
      * draw one token, which is dropped: `sampling` isn't the client's, and a constraint is only
@@ -69,6 +73,13 @@ extern const struct request_fields request_fields_grpc; /* the names in the mess
 enum reason request_parse(const Baton__V1__GenerateRequest *message,
                           const struct request_fields *fields, const struct request_model *model,
                           struct request_params *params, struct error *err) WARN_UNUSED;
+
+#define REQUEST_SLO_CLASS "x-baton-slo-class" /* the header, or entry of metadata */
+/* Makes the class of the header (NULL: none) the message's, which then points to it. `count`: how
+ * many such headers there are. REASON_SLO_CLASS_CONFLICT: the message has another class.
+ * REASON_MALFORMED: more than one header. */
+enum reason request_take_class(Baton__V1__GenerateRequest *message, const char *header,
+                               size_t count, struct error *err) WARN_UNUSED;
 
 /* The number of choices, moved into 1 .. REQUEST_MAX_CHOICES; request_parse refuses others. */
 uint32_t request_choices(const Baton__V1__GenerateRequest *message);

@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "common/base/peer_places.h"
 #include "common/base/rng.h"
+#include "common/base/str.h"
 #include "common/net/crypto/certificates.h"
 #include "proto/descriptors.h"
 #include "router/dispatch/dispatch.h"
@@ -31,6 +32,7 @@ struct router {
     uint64_t incarnation;
     struct router_config config;
     struct router_room room;
+    struct slo_classes slo;
     struct served_models models;
     struct router_metrics metrics;
     struct status_board board;
@@ -67,16 +69,39 @@ static void on_membership_changed(void *context)
     dispatch_membership_changed(router->dispatch);
 }
 
+/* The program's check has passed the classes; a test's own settings have not been checked. */
+static enum status open_classes(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    struct str mistakes;
+    str_init(&mistakes, sizeof err->text);
+    bool good = slo_classes_parse(config->slo_class, config->slo_default, &router->slo, &mistakes);
+    enum status status = good ? STATUS_OK : error_set(err, STATUS_INVALID, "%s", mistakes.data);
+    str_deinit(&mistakes);
+    for (uint32_t i = 0; good && i < router->slo.count; i++) {
+        const struct slo_class *class = &router->slo.items[i];
+        log_info("router",
+                 "slo_class=%s ttft_us=%" PRIu64 " tpot_us=%" PRIu64 " itl_us=%" PRIu64
+                 " e2e_us=%" PRIu64 " percentile=%g priority=%s default=%d msg=\"SLO class\"",
+                 class->name, class->objective.ttft_us, class->objective.tpot_us,
+                 class->objective.itl_us, class->objective.e2e_us, class->percentile,
+                 priority_names[class->priority], i == router->slo.standard);
+    }
+    return status;
+}
+
 static enum status open_models(struct router *router, struct error *err)
 {
     const struct router_config *config = &router->config;
     struct model_list list;
+    TRY(open_classes(router, err));
     TRY(model_list_parse(config->models, &list, err));
     TRY(model_list_name(&list, config->model_name, err));
     TRY(served_models_open(&list, &router->models, err));
     for (size_t i = 0; i < router->models.count; i++) {
         struct served_model *model = &router->models.items[i];
         model->limits.max_text_bytes = config->max_text_bytes;
+        model->limits.slo = &router->slo;
         log_info("router", "model=%s context=%u vocab=%u tokenizer=%d chat=%d msg=\"model read\"",
                  model->name, model->limits.context, model->limits.vocab,
                  model->limits.has_tokenizer, model->chat != NULL);

@@ -156,6 +156,13 @@ static const struct config_setting settings[] = {
     {"reasoning", CONFIG_ENUM, AT(reasoning), "on", .choices = off_on,
      .help = "Whether a chat's reasoning is apart, in reasoning_content; off: content has it, with "
              "its tags"},
+    {"slo-class", CONFIG_STRING, AT(slo_class), "", .value = "name=NAME,ttft=TIME,...",
+     .help = "SLO class: name=chat,ttft=400ms,tpot=40ms,p=90,priority=normal; itl=, e2e= and "
+             "offline are words, too, and the next name= begins another class; 32 classes at most; "
+             "empty: no objectives",
+     .repeats = true},
+    {"slo-default", CONFIG_STRING, AT(slo_default), "", .value = "NAME",
+     .help = "SLO class of requests that name none; empty: the only class, of several none"},
     {"trace-requests", CONFIG_U64, AT(trace_requests), "10000", "0", "1000000",
      .help = "Newest requests of which baton trace and the status page know, about 2.5 KB each"},
     {"access-log", CONFIG_STRING, AT(access_log), "off", .value = "WHERE",
@@ -224,6 +231,13 @@ static void check(const void *given, struct str *mistakes)
     config_mistake(mistakes, check_otlp(config, &err), &err);
 }
 
+static void check_texts(const void *given, struct str *mistakes)
+{
+    const struct router_config *config = given;
+    struct slo_classes classes;
+    (void)slo_classes_parse(config->slo_class, config->slo_default, &classes, mistakes);
+}
+
 const struct config_program router_program = {
     .name = "baton-router",
     .summary =
@@ -234,6 +248,7 @@ const struct config_program router_program = {
     .settings = settings,
     .setting_count = sizeof settings / sizeof *settings,
     .check = check,
+    .check_texts = check_texts,
 };
 
 struct router_room router_room_divide(const struct router_config *config, uint64_t open_files)

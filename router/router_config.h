@@ -4,6 +4,7 @@
 #define BATON_ROUTER_ROUTER_CONFIG_H
 
 #include "common/base/config/config.h"
+#include "common/base/domain/slo.h"
 #include "common/language/model_config/model_list.h"
 #include "common/net/crypto/tls_settings.h"
 #include "common/net/http/http_url.h"
@@ -54,6 +55,7 @@ struct router_config {
     char access_log[1024];
     char otlp_endpoint[HTTP_URL_BYTES];
     struct tls_client_settings otlp_tls;
+    char slo_class[SLO_MAX_ROWS_BYTES], slo_default[64];
     int log_level;
 };
 

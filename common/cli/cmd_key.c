@@ -12,6 +12,7 @@
 
 struct settings {
     char id[API_KEY_NAME_BYTES], tenant[API_KEY_NAME_BYTES], priorities[64];
+    char classes[API_KEY_CLASSES_BYTES];
     uint64_t requests, tokens, running;
 };
 
@@ -37,6 +38,15 @@ static enum status check_priorities(const char *text, struct error *err)
                            "must be some of normal, high, offline, with commas, each once");
 }
 
+static enum status check_classes(const char *text, struct error *err)
+{
+    return api_key_classes(text, strlen(text))
+               ? STATUS_OK
+               : error_set(err, STATUS_INVALID,
+                           "must be names of SLO classes, with commas, each once, of 1 to 32 "
+                           "letters, digits, '-', '_' or '.'");
+}
+
 #define AT(field) CONFIG_AT(struct settings, field)
 static const struct config_setting table[] = {
     {"id", CONFIG_STRING, AT(id), .required = true, .value = "NAME",
@@ -53,6 +63,10 @@ static const struct config_setting table[] = {
     {"priorities", CONFIG_STRING, AT(priorities), "normal,offline", .value = "NAME,...",
      .help = "Priorities that its requests may ask for, of normal, high and offline",
      .check = check_priorities},
+    {"classes", CONFIG_STRING, AT(classes), "", .value = "NAME,...",
+     .help = "SLO classes that its requests may use, each with its priority; empty: all, with the "
+             "priorities above",
+     .check = check_classes},
 };
 static const struct config_program program = {
     .name = "baton key new",
@@ -74,7 +88,10 @@ static void print_line(const struct settings *settings, const struct digest *dig
         printf(" tokens=%" PRIu64, settings->tokens);
     if (settings->running)
         printf(" running=%" PRIu64, settings->running);
-    printf(" priorities=%s\n", settings->priorities);
+    printf(" priorities=%s", settings->priorities);
+    if (*settings->classes)
+        printf(" classes=%s", settings->classes);
+    printf("\n");
 }
 
 int cmd_key_new(int argc, char **argv)

@@ -59,7 +59,11 @@ static const struct config_setting settings_table[] = {
     {"ignore-eos", CONFIG_BOOL, AT(ignore_eos), "false",
      .help = "The model's end ids are ordinary tokens"},
     {"priority", CONFIG_ENUM, AT(priority), "normal", .choices = priority_names,
-     .help = "Order on the workers; offline requests get the room that others leave"},
+     .help =
+         "Order on the workers; offline requests get the room that others leave. Not given: its "
+         "SLO class's"},
+    {"slo-class", CONFIG_STRING, AT(slo_class), "", .value = "NAME",
+     .help = "SLO class, one of the router's; empty: the router's default", .flag_only = true},
     {"special", CONFIG_BOOL, AT(special), "true",
      .help = "Add the tokenizer's special tokens to PROMPT"},
     {"skip-special", CONFIG_BOOL, AT(skip_special), "true",
@@ -300,7 +304,11 @@ enum status generate_request_build(const struct generate_settings *settings,
     baton__v1__generate_request__init(request);
     request->model = (char *)settings->model;
     request->request_id = (char *)settings->request_id;
-    request->priority = (Baton__V1__Priority)settings->priority;
+    request->slo_class = (char *)settings->slo_class;
+    if (given(result, "priority")) {
+        request->priority_presence_case = BATON__V1__GENERATE_REQUEST__PRIORITY_PRESENCE_PRIORITY;
+        request->priority = (Baton__V1__Priority)settings->priority;
+    }
     if (settings->logits_hash && !settings->json)
         return error_set(err, STATUS_INVALID, "--logits-hash needs --json");
     if ((given(result, "logprobs") || given(result, "prompt-logprobs")) && !settings->json)

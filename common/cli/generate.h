@@ -16,6 +16,7 @@ struct generate_settings {
     uint32_t top_k, max_tokens, min_tokens, logprobs, prompt_logprobs, n;
     uint64_t seed, timeout_us;
     enum priority priority;
+    char slo_class[64];
     bool ignore_eos, logits_hash, echo, json, special, skip_special;
 };
 extern const struct config_program generate_program;

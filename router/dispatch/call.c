@@ -153,6 +153,8 @@ bool call_fill(struct call *call, const struct call_source *source)
     call->has_stops = params->stop_count > 0;
     call->prompt_only = params->prompt_only;
     call->priority = params->priority;
+    call->slo_class = params->slo_class;
+    call->objective = params->objective;
     call->arrival_us = source->arrival_us;
     call->deadline_us = source->deadline_us;
     call->cache_salt_bytes = access_salt(source->grant, call->cache_salt);

@@ -142,6 +142,7 @@ struct request {
     struct request_life life;
     struct request_trace trace;
     struct request_timing timing;
+    struct slo_prediction predicted; /* when it was placed last; 0: not known */
     struct answer_deltas out;
     uint32_t *emitted;
     uint32_t emitted_count, emitted_capacity;
@@ -200,6 +201,8 @@ struct call {
     bool has_stops;   /* stop strings, which workers don't know */
     bool prompt_only; /* the client wants no token; the one that workers draw is dropped */
     enum priority priority;
+    uint32_t slo_class;             /* index of the router's classes; SLO_NONE: none */
+    struct slo_objective objective; /* its class's, as the request loosens it */
     uint64_t arrival_us, deadline_us;
     uint32_t *prompt; /* [prompt_count] */
     uint32_t prompt_count;

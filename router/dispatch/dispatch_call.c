@@ -166,7 +166,7 @@ static void show_end(struct dispatch *dispatch, struct request *request, enum re
     request->state = CHOICE_SHOWN;
     if (!reason)
         router_metrics_answered(dispatch->config.metrics, request->call->model, &request->timing,
-                                request->emitted_count);
+                                request->emitted_count, &request->predicted);
     request_observers_ended(&dispatch->config.views, request, reason, dispatch->now_us);
 }
 

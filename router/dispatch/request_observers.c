@@ -34,7 +34,7 @@ enum status request_observers_open(const struct request_observers_config *config
                                    struct request_observers *views, struct error *err)
 {
     const struct router_metrics *metrics = config->metrics;
-    *views = (struct request_observers){0};
+    *views = (struct request_observers){.slo = metrics->slo};
     enum status status = keep_traces(config, views, err);
     if (status == STATUS_OK && strcmp(config->access_log, "off"))
         status = access_log_open(config->access_log, metrics->access_lost, &views->access, err);
@@ -113,6 +113,25 @@ static void note_times(struct recent_times *recent, const struct request_trace *
     recent_times_note(recent, &sample);
 }
 
+static void note_class(struct slo_books *books, const struct request *request, enum reason reason,
+                       uint64_t now_us)
+{
+    const struct request_trace *trace = &request->trace;
+    const struct call *call = request->call;
+    uint64_t age_us = now_us - trace->arrival_us;
+    struct slo_ending ending = {
+        .slo_class = call->slo_class,
+        .objective = call->objective,
+        .reason = reason,
+        .outcome = {.ttft_us = trace->first_us ? trace->first_us - trace->arrival_us : age_us,
+                    .e2e_us = trace->last_us ? trace->last_us - trace->arrival_us : age_us,
+                    .longest_gap_us = trace->longest_gap_us,
+                    .answer_tokens = trace->tokens},
+        .predicted = request->predicted,
+        .prompt_tokens = call->prompt_count};
+    slo_books_ended(books, &ending, now_us);
+}
+
 void request_observers_ended(const struct request_observers *views, struct request *request,
                              enum reason reason, uint64_t now_us)
 {
@@ -122,6 +141,7 @@ void request_observers_ended(const struct request_observers *views, struct reque
                       reason ? "" : finish_reason_name(request->finish), request->life.runs,
                       now_us);
     show(views, request);
+    note_class(views->slo, request, reason, now_us);
     if (answered && views->recent)
         note_times(views->recent, trace);
     if (answered && views->phases)

@@ -24,6 +24,7 @@ struct request_observers {
     struct trace_ring *traces;
     struct recent_times *recent;
     struct phase_metrics *phases; /* one for each served model */
+    struct slo_books *slo;        /* the metrics' */
     struct access_log *access;
     struct otlp *otlp;
 };

@@ -42,7 +42,8 @@ struct access_grant {
     uint32_t shares;  /* not settled yet; guarded by access.lock */
     uint32_t running; /* choices that count as running; 0: the call isn't counted */
     uint64_t begun_us;
-    uint64_t reserved, used; /* tokens */
+    uint64_t reserved, used;           /* tokens */
+    bool class_priorities[PRIORITIES]; /* its class's, besides the key's own */
 };
 
 /* ------------------------------------------------------------------------------------- the file */
@@ -336,6 +337,27 @@ void access_choice_ended(struct access_grant *grant, uint64_t now_us)
     pthread_mutex_unlock(&grant->access->lock);
 }
 
+enum reason access_use_class(struct access_grant *grant, const struct slo_class *class,
+                             struct access_refusal *refusal)
+{
+    *refusal = (struct access_refusal){.retry_after_s = 0};
+    if (!grant || !class)
+        return REASON_NONE;
+    enum reason reason = REASON_NONE;
+    pthread_mutex_lock(&grant->access->lock);
+    const char *classes = grant->holder->key.classes;
+    bool listed = *classes && api_key_has_class(classes, class->name);
+    grant->class_priorities[class->priority] |= listed;
+    if (*classes && !listed) {
+        error_set(&refusal->why, STATUS_INVALID,
+                  "this API key may not use the SLO class %s, only %.200s: name one in slo_class",
+                  class->name, classes);
+        reason = REASON_SLO_CLASS_NOT_ALLOWED;
+    }
+    pthread_mutex_unlock(&grant->access->lock);
+    return reason;
+}
+
 enum reason access_reserve(struct access_grant *grant, uint64_t tokens, enum priority priority,
                            uint64_t now_us, struct access_refusal *refusal)
 {
@@ -347,7 +369,7 @@ enum reason access_reserve(struct access_grant *grant, uint64_t tokens, enum pri
     uint64_t retry_us = 0;
     pthread_mutex_lock(&grant->access->lock);
     enum reason reason = REASON_PRIORITY_NOT_ALLOWED;
-    if (holder->key.priorities[priority]) {
+    if (holder->key.priorities[priority] || grant->class_priorities[priority]) {
         enum quota_verdict verdict =
             quota_reserve(&holder->quota, &holder->key.limits, tokens, now_us, &retry_us);
         if (verdict == QUOTA_GRANTED && holder->key.limits.tokens_per_minute)

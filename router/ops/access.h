@@ -2,6 +2,7 @@
  *
  *     reason = access_check(access, token, now_us, &grant, &refusal);      a call comes
  *     reason = access_run(grant, choices, &refusal);                       it is read
+ *     reason = access_use_class(grant, class, &refusal);                   its class is known
  *     reason = access_reserve(grant, tokens, priority, now_us, &refusal);  its prompt is counted
  *     access_choice_ended(grant, now_us);                                  one of its choices ends
  *     access_settle(grant, used_tokens, now_us);                           it ends
@@ -15,6 +16,7 @@
 #define BATON_ROUTER_OPS_ACCESS_H
 
 #include "common/base/domain/api_key.h"
+#include "common/base/domain/slo.h"
 #include "router/reasons.h"
 
 #define ACCESS_MAX_TOKEN_BYTES 512 /* a client's key; longer ones are unknown */
@@ -55,6 +57,11 @@ enum reason access_run(struct access_grant *grant, uint32_t choices,
                        struct access_refusal *refusal);
 /* Reports that one choice of a call that still runs has ended. */
 void access_choice_ended(struct access_grant *grant, uint64_t now_us);
+/* Checks that the key may use the class of the call (NULL: it has none). A key that lists the class
+ * may ask for its priority, too. Call before access_reserve. REASON_SLO_CLASS_NOT_ALLOWED. The
+ * grant must be settled in each case. */
+enum reason access_use_class(struct access_grant *grant, const struct slo_class *class,
+                             struct access_refusal *refusal);
 /* Reserves the tokens of the whole call. Call at most once per call. REASON_PRIORITY_NOT_ALLOWED,
  * REASON_RATE_LIMITED (tokens a minute), REASON_QUOTA (more tokens than the key gets in a minute).
  * The grant must be settled in each case. */

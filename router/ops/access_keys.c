@@ -2,6 +2,7 @@
 
 #include "common/base/str.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@
 /* The words seen on a line. */
 struct line {
     size_t number;
-    bool has_id, has_digest, has_tenant, has_requests, has_tokens, has_running, has_priorities;
+    bool has_id, has_digest, has_tenant, has_requests, has_tokens, has_running, has_priorities,
+        has_classes;
 };
 
 struct word {
@@ -75,7 +77,7 @@ static bool *take_identity(struct line *line, struct word name, struct word valu
     return &line->has_digest;
 }
 
-/* The same for requests, tokens, running or priorities. */
+/* The same for requests, tokens, running, priorities or classes. */
 static bool *take_limit(struct line *line, struct word name, struct word value,
                         struct access_key *key, const char **clause)
 {
@@ -95,6 +97,16 @@ static bool *take_limit(struct line *line, struct word name, struct word value,
             take_number(value, MAX_RUNNING, &number) ? NULL : "must be a number from 1 to 1000000";
         limits->running = (uint32_t)number;
         return &line->has_running;
+    }
+    if (is(name, "classes")) {
+        bool good = api_key_classes(value.text, value.length);
+        *clause = good
+                      ? NULL
+                      : "must be names of SLO classes, with commas, each once, of 1 to 32 letters, "
+                        "digits, '-', '_' or '.'; 511 bytes at most";
+        if (good)
+            snprintf(key->classes, sizeof key->classes, "%.*s", (int)value.length, value.text);
+        return &line->has_classes;
     }
     if (!is(name, "priorities"))
         return NULL;
@@ -118,7 +130,7 @@ static enum status take_word(struct line *line, struct word value, size_t place,
     if (!seen)
         return error_set(err, STATUS_INVALID,
                          "line %zu: word %zu is none of id=, sha256=, tenant=, requests=, tokens=, "
-                         "running=, priorities=",
+                         "running=, priorities=, classes=",
                          line->number, place);
     if (*seen)
         return error_set(err, STATUS_INVALID, "line %zu: %.*s= stands there twice", line->number,

@@ -7,8 +7,10 @@
  *
  * id: the key's name in logs. sha256: the hash of the key's bytes, in hex. tenant: keys of one
  * tenant share the prefix cache. requests, tokens: per minute. running: at once. Default: no limit.
- * priorities: default normal and offline. Blank lines and lines that begin with # are ignored. Any
- * other mistake is refused with its line, as a misspelt limit must not mean no limit. */
+ * priorities: default normal and offline. classes: SLO classes, each with its priority; default:
+ * all of them, with the priorities that the key has. Blank lines and lines that begin with # are
+ * ignored. Any other mistake is refused with its line, as a misspelt limit must not mean no
+ * limit. */
 #ifndef BATON_ROUTER_OPS_ACCESS_KEYS_H
 #define BATON_ROUTER_OPS_ACCESS_KEYS_H
 
@@ -27,7 +29,8 @@ struct access_key {
     char id[API_KEY_NAME_BYTES], tenant[API_KEY_NAME_BYTES];
     struct digest digest;
     struct quota_limits limits;
-    bool priorities[PRIORITIES]; /* by enum priority */
+    bool priorities[PRIORITIES];         /* by enum priority */
+    char classes[API_KEY_CLASSES_BYTES]; /* "": all */
 };
 
 struct access_keys {

@@ -201,7 +201,12 @@ static void add_status(struct str *out, const struct admin *admin,
         str_add(out, i ? ", " : "");
         add_worker(out, &status->workers[i]);
     }
-    str_add(out, "], \"missing\": [");
+    uint32_t devices = 0;
+    for (size_t i = 0; i < status->worker_count; i++)
+        devices += status->workers[i].state == WORKER_UP;
+    str_add(out, "], \"slo\": ");
+    slo_books_json(admin->metrics->slo, devices, now_us, out);
+    str_add(out, ", \"missing\": [");
     add_missing(out, status, now_us);
     str_add(out, "], \"refused\": [");
     add_refused(out, status, now_us);

@@ -1,6 +1,7 @@
 #include "router/ops/router_metrics.h"
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/net/crypto/certificates.h"
 
 #include <pthread.h>
@@ -87,6 +88,9 @@ static void create_work(struct router_metrics *m, const char *model, struct mode
     }
 }
 
+static const double ratio_bounds[] = {0.1,  0.25, 0.5, 0.67, 0.8, 0.9, 1,  1.1,
+                                      1.25, 1.5,  2,   3,    4,   6,   10, 20};
+
 static struct histogram *seconds(struct metrics *metrics, const char *labels, const char *name,
                                  const char *help)
 {
@@ -108,6 +112,14 @@ static void create_times(struct metrics *metrics, const char *model, struct mode
                                        "First token to the second, which a handoff may delay");
     of->request_seconds = seconds(metrics, labels, "baton_e2e_request_latency_seconds",
                                   "Arrival to the last token of answered requests");
+    of->ttft_to_predicted = metrics_histogram(
+        metrics, "baton_router_ttft_to_predicted_ratio",
+        "Time to the first token, as a multiple of what was predicted when it was placed", labels,
+        ratio_bounds, sizeof ratio_bounds / sizeof *ratio_bounds);
+    of->tpot_to_predicted = metrics_histogram(
+        metrics, "baton_router_tpot_to_predicted_ratio",
+        "Time per token after the first, as a multiple of what was predicted when it was placed",
+        labels, ratio_bounds, sizeof ratio_bounds / sizeof *ratio_bounds);
 }
 
 static void create_events(struct router_metrics *m)
@@ -171,11 +183,15 @@ enum status router_metrics_create(struct router_metrics *m, const struct served_
         create_times(m->metrics, models->items[i].name, &m->models[i]);
     }
     create_events(m);
-    return STATUS_OK;
+    enum status status = slo_books_create(models->items[0].limits.slo, m->metrics, &m->slo);
+    if (status != STATUS_OK)
+        router_metrics_destroy(m);
+    return status;
 }
 
 void router_metrics_destroy(struct router_metrics *m)
 {
+    slo_books_destroy(m->slo);
     pthread_mutex_destroy(&m->door_lock);
     metrics_destroy(m->metrics);
 }
@@ -214,6 +230,7 @@ void router_metrics_reply(struct router_metrics *m, struct http_exchange *exchan
         http_server_figures(m->door, &figures);
     pthread_mutex_unlock(&m->door_lock);
     gauge_set(m->unsent_bytes, (double)figures.unsent_bytes);
+    slo_books_show(m->slo, clock_now_us());
     http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
     reply.status = 200;
     reply.content_type = METRICS_CONTENT_TYPE;
@@ -236,16 +253,26 @@ static double seconds_between(uint64_t from_us, uint64_t to_us)
     return to_us > from_us ? (double)(to_us - from_us) / 1e6 : 0;
 }
 
+static void observe_ratio(struct histogram *histogram, double seconds, uint64_t predicted_us)
+{
+    if (predicted_us)
+        histogram_observe(histogram, seconds * 1e6 / (double)predicted_us);
+}
+
 void router_metrics_answered(struct router_metrics *m, size_t model, const struct request_timing *t,
-                             uint32_t tokens)
+                             uint32_t tokens, const struct slo_prediction *predicted)
 {
     const struct model_metrics *of = &m->models[model];
     histogram_observe(of->queue_seconds, seconds_between(t->arrival_us, t->dispatched_us));
     histogram_observe(of->ttft_seconds, seconds_between(t->arrival_us, t->first_us));
     histogram_observe(of->request_seconds, seconds_between(t->arrival_us, t->last_us));
+    observe_ratio(of->ttft_to_predicted, seconds_between(t->arrival_us, t->first_us),
+                  predicted->ttft_us);
     if (tokens < 2)
         return;
-    histogram_observe(of->tpot_seconds, seconds_between(t->first_us, t->last_us) / (tokens - 1));
+    double tpot_seconds = seconds_between(t->first_us, t->last_us) / (tokens - 1);
+    histogram_observe(of->tpot_seconds, tpot_seconds);
+    observe_ratio(of->tpot_to_predicted, tpot_seconds, predicted->tpot_us);
     histogram_observe(of->token_1_to_2_seconds, seconds_between(t->first_us, t->second_us));
 }
 

@@ -10,6 +10,7 @@
 #include "common/net/http/http_server.h"
 #include "common/net/rpc/frame_gate.h"
 #include "router/ops/request_trace.h"
+#include "router/ops/slo_books.h"
 #include "router/planner/cache_event_count.h"
 #include "router/planner/request_life.h"
 #include "router/reasons.h"
@@ -37,12 +38,14 @@ struct model_metrics {
     struct gauge *workers_kept_out[2], *workers_hung[2];
     struct histogram *queue_seconds, *ttft_seconds, *tpot_seconds, *token_1_to_2_seconds,
         *request_seconds;
+    struct histogram *ttft_to_predicted, *tpot_to_predicted; /* measured / predicted */
 };
 
 struct router_metrics {
     struct metrics *metrics;
     size_t model_count;
     struct model_metrics models[SERVED_MODELS_MAX];
+    struct slo_books *slo;                       /* NULL: there are no classes */
     struct counter *without_model[REASON_COUNT]; /* requests that ended before a model was known */
     struct counter *dropped; /* messages of old attempts, and tokens received twice */
     struct counter *sessions_lost;
@@ -82,10 +85,11 @@ void router_metrics_reply(struct router_metrics *metrics, struct http_exchange *
 /* Counts a request that ended, in the dispatcher or before. `model`: index of served_models, or
  * ROUTER_NO_MODEL. */
 void router_metrics_ended(struct router_metrics *metrics, size_t model, enum reason reason);
-/* Records the times of an answered request. Call once, when its client gets the end. `tokens`: in
- * the answer. */
+/* Records the times of an answered request, and how well they were predicted. Call once, when its
+ * client gets the end. `tokens`: in the answer. */
 void router_metrics_answered(struct router_metrics *metrics, size_t model,
-                             const struct request_timing *timing, uint32_t tokens);
+                             const struct request_timing *timing, uint32_t tokens,
+                             const struct slo_prediction *predicted);
 /* Counts the events of a prefix cache in one message. */
 void router_metrics_cache(struct router_metrics *metrics, const uint64_t counts[CACHE_CHANGES]);
 void router_metrics_pulled(struct router_metrics *metrics, const char *lane, uint64_t bytes);

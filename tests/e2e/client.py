@@ -11,11 +11,12 @@ SAMPLING = {"temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "min
 OUTPUT = {"logprobs", "prompt_logprobs", "echo"}
 
 
-def request(prompt, stop=(), stop_ids=(), request_id="", logits_hash=False, priority=pb.PRIORITY_NORMAL, model="", constraint=None, **sampling):
-    """prompt: text or a list of ids; constraint: a pb.Constraint."""
+def request(prompt, stop=(), stop_ids=(), request_id="", logits_hash=False, priority=None, slo_class="", slo_objective=None, model="", constraint=None, **sampling):
+    """prompt: text or a list of ids; constraint: a pb.Constraint; slo_objective: {"ttft_us": 1}."""
     output = {name: sampling.pop(name) for name in OUTPUT & set(sampling)}
     assert not set(sampling) - SAMPLING, sampling
-    message = pb.GenerateRequest(request_id=request_id, model=model, priority=priority, constraint=constraint, sampling=pb.Sampling(**sampling),
+    message = pb.GenerateRequest(request_id=request_id, model=model, priority=priority, slo_class=slo_class,
+                                 slo_objective=slo_objective, constraint=constraint, sampling=pb.Sampling(**sampling),
                                  stop=pb.Stop(strings=stop, token_ids=stop_ids),
                                  output=pb.Output(return_timing=True, return_logits_hash=logits_hash, **output))
     if isinstance(prompt, str):

@@ -165,6 +165,11 @@ OUT_OF_RANGE = {
     "a penalty of 0": (completion(repetition_penalty=0), 400, "invalid_sampling", "repetition_penalty"),
     "a presence penalty of 5": (completion(presence_penalty=5), 400, "invalid_sampling", "presence_penalty"),
     "a priority that isn't": (completion(priority="royal"), 400, "invalid_priority", "priority"),
+    "a class without classes": (completion(slo_class="chat"), 400, "slo_class_unknown", "slo_class"),
+    "a class in a header": ((COMPLETIONS, b'{"prompt": "a"}', "x-baton-slo-class: chat"), 400, "slo_class_unknown", "slo_class"),
+    "two classes": ((COMPLETIONS, b'{"prompt": "a", "slo_class": "chat"}', "x-baton-slo-class: code"), 400, "slo_class_conflict", "slo_class"),
+    "an objective without a class": (completion(slo_objective={"ttft_ms": 1}), 400, "slo_tightened", "slo_objective"),
+    "an objective of 0": (completion(slo_objective={"ttft_ms": 0}), 400, "malformed", "slo_objective.ttft_ms"),
     "1,000,000 ids": (completion(prompt=[5] * 1000000), 400, "context_length_exceeded", "prompt"),
 }
 NOT_OFFERED = {
@@ -206,6 +211,7 @@ GET = ("GET /v1/models HTTP/1.1", "Host: localhost")
 CHUNKED = "Transfer-Encoding: chunked"
 # Name: bytes, status, code. BEHIND stands where a second reader might find a second request.
 HEADS = {
+    "two classes in headers": (head(*POST, "X-Baton-Slo-Class: a", "x-baton-slo-class: a", "Content-Length: 0", body=BEHIND), *HEAD),
     "two lengths": (head(*POST, "Content-Length: 0", "Content-Length: 49", body=BEHIND), *HEAD),
     "one length twice": (head(*POST, "Content-Length: 0", "Content-Length: 0", body=BEHIND), *HEAD),
     "lengths in a list": (head(*POST, "Content-Length: 0, 49", body=BEHIND), *HEAD),

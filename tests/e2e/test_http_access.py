@@ -245,14 +245,30 @@ def test_a_client_leaves_while_its_request_is_submitted(doors, point, size):
     assert ours.cluster.pids["router"] == pid and ours.cluster.total("router", "baton_router_requests_total") == 3
 
 
-def test_priorities(doors):
-    ours, chosen = doors({"ours": {}, "chosen": {"priorities": "high,normal"}})
+def test_priorities_and_classes(doors):
+    classes = "name=chat,ttft=30s,name=vip,ttft=30s,priority=high"
+    ours, chosen, member = doors({"ours": {}, "chosen": {"priorities": "high,normal"}, "member": {"classes": "vip"}},
+                                 process_environment={"router": {"BATON_SLO_CLASS": classes, "BATON_SLO_DEFAULT": "chat"}})
     reply = ours.complete("To be", priority=-1, **SHORT)
     assert reply.error == (403, "priority_not_allowed", "priority") and reply.json["error"]["type"] == "permission_error"
     assert ours.complete("To be", priority=1, **SHORT).status == 200
     assert chosen.complete("To be", priority="high", **SHORT).status == 200
     with pytest.raises(openai.PermissionDeniedError):
         package(chosen).completions.create(model=MODEL, prompt="To be", extra_body={"priority": "offline"})
+    # A key's list of classes bounds it, and brings their priorities; without one the key's own priorities bound it.
+    reply = member.complete("To be", **SHORT)
+    assert reply.error == (403, "slo_class_not_allowed", "slo_class") and "class chat, only vip" in reply.json["error"]["message"]
+    assert member.complete("To be", headers={"x-baton-slo-class": "vip"}, **SHORT).status == 200
+    assert member.complete("To be", slo_class="vip", priority="high", **SHORT).status == 200
+    assert member.complete("To be", slo_class="nobody", **SHORT).error == (400, "slo_class_unknown", "slo_class")
+    assert ours.complete("To be", slo_class="vip", **SHORT).error == (403, "priority_not_allowed", "priority")
+    assert ours.complete("To be", slo_class="vip", priority="normal", **SHORT).status == 200
+    client = Keyed(member.cluster.grpc, member.key)
+    with pytest.raises(grpc.RpcError) as error:
+        list(client.start("To be", **SHORT))
+    client.close()
+    assert error.value.code() == grpc.StatusCode.PERMISSION_DENIED
+    assert dict(error.value.trailing_metadata())["baton-reason"] == "slo_class_not_allowed"
 
 
 def test_a_tenant_hits_its_own_prompts_only(doors):

@@ -4,9 +4,11 @@ import json
 import re
 import subprocess
 
+import grpc
 import pytest
-from client import pb
-from harness import BATON, LONG, SHAKESPEARE, arm
+from client import pb, request
+from front import SETTINGS, Front
+from harness import BATON, LONG, SHAKESPEARE, arm, get, wait_until
 from test_byte_equality import requests_for
 
 TOKENS = 64
@@ -84,15 +86,62 @@ def test_same_request_same_bytes(start_cluster, connect, tmp_path):
 
 
 def test_steps_and_reads_take_their_time(start_cluster, connect, tmp_path):
-    """Lower bounds: a busy machine only adds to them. 320 tokens are 32 MB at 100 MB/s."""
+    """Lower bounds: a busy machine only adds to them. 320 tokens are 32 MB at 100 MB/s. So an objective below a step's time is missed by
+    each answer, and one far above by none."""
     profile = tmp_path / "slow.json"
     profile.write_text(json.dumps(PROFILE))
-    cluster = start_cluster(flags=["--engine", "mock", "--profile", profile])
+    classes = "name=chat,ttft=60s,tpot=30s, name=rush,tpot=1ms,p=50, name=batch,e2e=10m,offline"
+    cluster = start_cluster(flags=["--engine", "mock", "--profile", profile], settings=SETTINGS,
+                            process_environment={"router": {"BATON_SLO_CLASS": classes, "BATON_SLO_DEFAULT": "chat"}})
     client = connect(cluster)
     answer = client.generate(list(range(3, 323)), max_tokens=11, ignore_eos=True, temperature=0)
     assert answer.timing.ttft_us >= 30000 and answer.timing.tpot_us >= 20000
     assert answer.timing.token_1_to_2_us >= 320000 + 20000
     assert answer.timing.kv_bytes == 320 * 8
+    attainment_is_counted(cluster, client)
+
+
+def attainment_is_counted(cluster, client):
+    """By both doors, behind one answer of the class chat."""
+    door, short = Front(cluster), dict(max_tokens=3, ignore_eos=True)
+
+    def refused(metadata=(), **asked):
+        with pytest.raises(grpc.RpcError) as error:
+            list(client.stub.Generate(request("To be", **short, **asked), timeout=60, metadata=metadata))
+        return error.value.code(), dict(error.value.trailing_metadata())["baton-reason"]
+    invalid = grpc.StatusCode.INVALID_ARGUMENT
+    client.generate("To be", slo_class="rush", **short)
+    client.generate("To be", slo_class="rush", slo_objective={"tpot_us": 30000000}, **short)  # loosened, and attained
+    assert door.complete("To be", headers={"x-baton-slo-class": "rush"}, **short).status == 200
+    assert door.chat("To be", slo_class="rush", **short).status == 200
+    assert door.complete(["To be", "or not"], slo_class="batch", n=2, **short).status == 200
+    call = client.start("To be", max_tokens=1000, ignore_eos=True)
+    next(iter(call))
+    call.cancel()
+    wait_until("all have ended", lambda: cluster.total("router", "baton_router_requests") == 0, 30)
+    # Bad input by both doors: the client's own, and no miss.
+    assert refused(slo_class="hurry") == (invalid, "slo_class_unknown")
+    assert refused(slo_class="rush", slo_objective={"tpot_us": 999}) == (invalid, "slo_tightened")
+    assert refused(slo_class="rush", slo_objective={"ttft_us": 1000}) == (invalid, "slo_tightened")
+    assert refused([("x-baton-slo-class", "hurry")]) == (invalid, "slo_class_unknown")
+    assert refused([("x-baton-slo-class", "batch")], slo_class="rush") == (invalid, "slo_class_conflict")
+    assert refused([("x-baton-slo-class", "rush")] * 2) == (invalid, "malformed")
+    reply = door.complete("To be", slo_class="hurry", **short)
+    assert reply.error == (400, "slo_class_unknown", "slo_class") and reply.json["error"]["message"].endswith("none of the router's: chat, rush, batch")
+    assert door.chat("To be", slo_class="rush", slo_objective={"tpot_ms": 0.9}, **short).error == (400, "slo_tightened", "slo_objective")
+    assert door.complete("To be", {"x-baton-slo-class": "batch"}, slo_class="rush", **short).error == (400, "slo_class_conflict", "slo_class")
+
+    status = json.loads(get(cluster, "/status")[1])
+    seen = {one["name"]: one for one in status["slo"]}
+    counts = {name: tuple(one["ever"].values()) for name, one in seen.items()}
+    assert counts == {"chat": (1, 0), "rush": (1, 3), "batch": (4, 0)}
+    assert seen["chat"]["uncounted"] == 1 and seen["rush"]["missed_by"] == {"ttft": 0, "tpot": 3, "itl": 0, "e2e": 0, "failed": 0}
+    assert seen["rush"]["hour"] == seen["rush"]["ever"] and seen["rush"]["error_budget_left"] == -0.5 and seen["chat"]["error_budget_left"] == 1
+    assert seen["batch"]["priority"] == "offline" and [name for name, one in seen.items() if one["default"]] == ["chat"]
+    assert all(abs(one["goodput_per_second"] - 2 * one["goodput_per_device"]) < 1e-3 for one in seen.values())  # of two workers
+    outcomes = {(name, outcome): cluster.total("router", "baton_router_slo_requests_total", slo_class=name, outcome=outcome)
+                for name in seen for outcome in ("attained", "missed")}
+    assert outcomes == {(name, outcome): count for name, both in counts.items() for outcome, count in zip(("attained", "missed"), both)}
 
 
 def test_capacity_constraints_and_logprobs(start_cluster, connect, monkeypatch):

@@ -87,7 +87,10 @@ static inline void client_send(struct rpc_call *call, const struct ask *ask)
     Baton__V1__Stop stop = BATON__V1__STOP__INIT;
     prompt.ids = ids;
     prompt.n_ids = ask->prompt_tokens ? ask->prompt_tokens : 8;
-    request.priority = (Baton__V1__Priority)ask->priority;
+    if (ask->priority) {
+        request.priority_presence_case = BATON__V1__GENERATE_REQUEST__PRIORITY_PRESENCE_PRIORITY;
+        request.priority = (Baton__V1__Priority)ask->priority;
+    }
     request.request_id = (char *)(ask->request_id ? ask->request_id : "");
     request.model = (char *)(ask->model ? ask->model : "");
     if (ask->text) {

@@ -43,7 +43,8 @@ static int set_up(void **state)
     strcpy(world->path, "/tmp/baton-keys-XXXXXX");
     close(mkstemp(world->path));
     write_keys(world, "id=a sha256=" HASH_TEST " tenant=acme requests=3 tokens=1000 running=2\n"
-                      "id=b sha256=" HASH_TEST2 " tenant=other priorities=high\n");
+                      "id=b sha256=" HASH_TEST2 " tenant=other priorities=high "
+                      "classes=chat,night\n");
     struct error err;
     if (access_open(world->path, LOOK_US, &world->access, &err) != STATUS_OK)
         fail_msg("%s", err.text);
@@ -219,6 +220,36 @@ static void test_tokens_and_priorities(void **state)
     access_settle(other, 1, NOW_US);
 }
 
+/* A key's list of classes bounds it, and brings their priorities. Without a list every class is
+ * fine, with a priority of the key's own. */
+static void test_classes(void **state)
+{
+    struct world *world = *state;
+    struct access_refusal refusal;
+    const struct slo_class chat = {.name = "chat", .priority = PRIORITY_NORMAL},
+                           vip = {.name = "vip", .priority = PRIORITY_HIGH};
+    assert_int_equal(access_use_class(NULL, &vip, &refusal), REASON_NONE);
+    struct access_grant *grant = let_in(world, "test", NOW_US);
+    assert_int_equal(access_use_class(grant, NULL, &refusal), REASON_NONE);
+    assert_int_equal(access_use_class(grant, &vip, &refusal), REASON_NONE);
+    assert_int_equal(access_reserve(grant, 1, PRIORITY_HIGH, NOW_US, &refusal),
+                     REASON_PRIORITY_NOT_ALLOWED);
+    access_settle(grant, 0, NOW_US);
+
+    grant = let_in(world, "test2", NOW_US);
+    assert_int_equal(access_use_class(grant, &vip, &refusal), REASON_SLO_CLASS_NOT_ALLOWED);
+    assert_string_equal(refusal.why.text, "this API key may not use the SLO class vip, only "
+                                          "chat,night: name one in slo_class");
+    assert_int_equal(refusal.retry_after_s, 0);
+    assert_int_equal(access_reserve(grant, 1, PRIORITY_NORMAL, NOW_US, &refusal),
+                     REASON_PRIORITY_NOT_ALLOWED);
+    assert_int_equal(access_use_class(grant, &chat, &refusal), REASON_NONE);
+    assert_int_equal(access_reserve(grant, 1, PRIORITY_OFFLINE, NOW_US, &refusal),
+                     REASON_PRIORITY_NOT_ALLOWED);
+    assert_int_equal(access_reserve(grant, 1, PRIORITY_NORMAL, NOW_US, &refusal), REASON_NONE);
+    access_settle(grant, 1, NOW_US);
+}
+
 /* A call of two parts counts as one request. The tokens of its parts are added up, and it runs
  * until the last part ends. */
 static void test_a_call_of_several_parts(void **state)
@@ -386,6 +417,7 @@ int main(void)
         CASE(test_a_key_has_its_limits_and_another_its_own),
         CASE(test_what_is_not_counted),
         CASE(test_tokens_and_priorities),
+        CASE(test_classes),
         CASE(test_a_call_of_several_parts),
         CASE(test_each_choice_counts_as_running),
         CASE(test_salts_are_those_of_tenants),

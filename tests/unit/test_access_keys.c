@@ -34,7 +34,7 @@ static void test_keys_are_read(void **state)
     const char *text = "# ours\n"
                        "\n"
                        "  id=ci sha256=" HASH_A " tenant=acme requests=60 tokens=100000 running=8 "
-                       "priorities=high,normal\r\n"
+                       "priorities=high,normal classes=chat,batch\r\n"
                        "tenant=b.c_D-9  sha256=" HASH_B " id=2"; /* no newline at the end */
     if (parse(text, &keys, &err) != STATUS_OK)
         fail_msg("%s", err.text);
@@ -47,7 +47,9 @@ static void test_keys_are_read(void **state)
     assert_int_equal(key->limits.running, 8);
     assert_true(key->priorities[PRIORITY_HIGH] && key->priorities[PRIORITY_NORMAL]);
     assert_false(key->priorities[PRIORITY_OFFLINE]);
+    assert_string_equal(key->classes, "chat,batch");
     key = find(&keys, "test2");
+    assert_string_equal(key->classes, "");
     assert_string_equal(key->tenant, "b.c_D-9");
     assert_int_equal(key->limits.requests_per_minute, 0);
     assert_true(key->priorities[PRIORITY_OFFLINE] && key->priorities[PRIORITY_NORMAL]);
@@ -87,6 +89,9 @@ static void test_what_is_wrong_is_named_by_its_line(void **state)
         {"id=a priorities=", "line 2: priorities= must be some of"},
         {"id=a priorities=urgent", "line 2: priorities= must be some of"},
         {"id=a priorities=high,high", "line 2: priorities= must be some of"},
+        {"id=a classes=", "line 2: classes= must be names of SLO classes"},
+        {"id=a classes=chat,chat", "line 2: classes= must be names of SLO classes"},
+        {"id=a classes=chat classes=batch", "line 2: classes= stands there twice"},
         {"id=first sha256=" HASH_B " tenant=t", "two lines have the id first"},
         {"id=a sha256=" HASH_A " tenant=t", "are the same key"},
     };

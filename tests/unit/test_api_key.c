@@ -40,6 +40,31 @@ static void test_priorities(void **state)
     }
 }
 
+static void test_classes(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"chat", "chat,batch", "a.b-c_9,a",
+                                       "x2345678901234567890123456789012"};
+    static const char *const bad[] = {"",      ",",    "chat,",
+                                      ",chat", "a,,b", "a,b,a",
+                                      "a, b",  "a/b",  "x23456789012345678901234567890123"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_true(api_key_classes(good[i], strlen(good[i])));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(api_key_classes(bad[i], strlen(bad[i])));
+    char longest[API_KEY_CLASSES_BYTES + 1] = "";
+    for (int i = 0; strlen(longest) + 4 < API_KEY_CLASSES_BYTES; i++)
+        sprintf(longest + strlen(longest), "%03d,", i);
+    strcat(longest, "xyz"); /* 511 bytes: all that there is room for */
+    assert_int_equal(strlen(longest), API_KEY_CLASSES_BYTES - 1);
+    assert_true(api_key_classes(longest, strlen(longest)));
+    strcat(longest, "z");
+    assert_false(api_key_classes(longest, strlen(longest)));
+    assert_true(api_key_has_class("chat,batch", "chat") &&
+                api_key_has_class("chat,batch", "batch"));
+    assert_false(api_key_has_class("chat,batch", "bat") || api_key_has_class("chat,batch", ""));
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -59,6 +84,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_priorities),
+        cmocka_unit_test(test_classes),
         cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -113,6 +113,12 @@ static void check_together(const void *settings, struct str *mistakes)
     config_mistake(mistakes, STATUS_OK, &err);
 }
 
+static void check_texts(const void *settings, struct str *mistakes)
+{
+    if (strchr(((const struct settings *)settings)->listen, ','))
+        str_add(mistakes, "--listen has a comma\n");
+}
+
 /* A program's own check runs if each setting alone is valid, and may find several mistakes. */
 static void test_what_settings_get_wrong_together(void **state)
 {
@@ -136,6 +142,15 @@ static void test_what_settings_get_wrong_together(void **state)
     struct loaded got = load(&checked, (const char *const[]){"--spin", "--threads", "x", NULL});
     assert_null(strstr(got.mistakes.data, "--no-pin"));
     assert_int_equal(got.status, STATUS_INVALID);
+    str_deinit(&got.mistakes);
+    /* Texts that are judged together are judged beside other mistakes, too. */
+    checked.check_texts = check_texts;
+    got = load(&checked, (const char *const[]){"--listen=one,two", "--threads", "x", NULL});
+    assert_non_null(strstr(got.mistakes.data, "--threads must be a whole number"));
+    assert_non_null(strstr(got.mistakes.data, "--listen has a comma\n"));
+    str_deinit(&got.mistakes);
+    got = load(&checked, (const char *const[]){"--listen=one", "--spin", NULL});
+    assert_string_equal(got.mistakes.data, "--spin needs --no-pin\n");
     str_deinit(&got.mistakes);
 }
 

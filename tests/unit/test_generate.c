@@ -59,7 +59,8 @@ static void test_what_is_left_out_stays_out(void **state)
     assert_int_equal(got.request->input_case, BATON__V1__GENERATE_REQUEST__INPUT_TEXT);
     assert_int_equal(got.request->text.len, 4);
     assert_memory_equal(got.request->text.data, "Once", 4);
-    assert_int_equal(got.request->priority, BATON__V1__PRIORITY__PRIORITY_NORMAL);
+    assert_int_equal(got.request->priority_presence_case, 0);
+    assert_string_equal(got.request->slo_class, "");
     assert_int_equal(s->temperature_presence_case + s->top_k_presence_case +
                          s->top_p_presence_case + s->min_p_presence_case + s->seed_presence_case +
                          s->max_tokens_presence_case + s->min_tokens_presence_case +
@@ -73,13 +74,14 @@ static void test_what_is_left_out_stays_out(void **state)
 static void test_every_flag_reaches_the_request(void **state)
 {
     (void)state;
-    struct built got = BUILD(
-        NULL, "--prompt-ids", "1,2,3", "--prompt-ids=4", "--temperature=0", "--top-k=5",
-        "--top-p=0.5", "--min-p=0.25", "--seed=18446744073709551615", "--max-tokens=7",
-        "--min-tokens=2", "--ignore-eos", "--stop=a", "--stop=b", "--stop-id=9,8", "--logits-hash",
-        "--json", "--model=m", "--request-id=r", "--priority=offline", "--presence-penalty=0.5",
-        "--frequency-penalty=-1", "--repetition-penalty=1.5", "--logit-bias=7:-100",
-        "--logit-bias=8:2.5", "--logprobs=3", "--prompt-logprobs=0", "--echo", "--choices=4");
+    struct built got =
+        BUILD(NULL, "--prompt-ids", "1,2,3", "--prompt-ids=4", "--temperature=0", "--top-k=5",
+              "--top-p=0.5", "--min-p=0.25", "--seed=18446744073709551615", "--max-tokens=7",
+              "--min-tokens=2", "--ignore-eos", "--stop=a", "--stop=b", "--stop-id=9,8",
+              "--logits-hash", "--json", "--model=m", "--request-id=r", "--priority=offline",
+              "--slo-class=chat", "--presence-penalty=0.5", "--frequency-penalty=-1",
+              "--repetition-penalty=1.5", "--logit-bias=7:-100", "--logit-bias=8:2.5",
+              "--logprobs=3", "--prompt-logprobs=0", "--echo", "--choices=4");
     assert_int_equal(got.status, STATUS_OK);
     const Baton__V1__Sampling *s = got.request->sampling;
     assert_int_equal(got.request->token_ids->n_ids, 4);
@@ -101,7 +103,10 @@ static void test_every_flag_reaches_the_request(void **state)
     assert_true(output->logprobs_presence_case && output->logprobs == 3 && output->echo);
     assert_true(output->prompt_logprobs_presence_case && output->prompt_logprobs == 0);
     assert_string_equal(got.request->model, "m");
+    assert_int_equal(got.request->priority_presence_case,
+                     BATON__V1__GENERATE_REQUEST__PRIORITY_PRESENCE_PRIORITY);
     assert_int_equal(got.request->priority, BATON__V1__PRIORITY__PRIORITY_OFFLINE);
+    assert_string_equal(got.request->slo_class, "chat");
     assert_string_equal(got.request->request_id, "r");
     arena_deinit(&got.arena);
 }

@@ -104,8 +104,14 @@ static void describe(struct str *out, const struct openai_request *r)
         str_addf(out, " stop_id=%u", r->stop.token_ids[i]);
     if (r->choices > 1)
         str_addf(out, " n=%u", r->choices);
-    if (m->priority)
+    if (m->priority_presence_case)
         str_addf(out, " priority=%d", (int)m->priority);
+    if (*m->slo_class)
+        str_addf(out, " slo_class=%s", m->slo_class);
+    if (m->slo_objective)
+        str_addf(out, " objective=%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64,
+                 m->slo_objective->ttft_us, m->slo_objective->tpot_us, m->slo_objective->itl_us,
+                 m->slo_objective->e2e_us);
     if (r->logprobs)
         str_addf(out, " logprobs=%u", r->output.logprobs);
     if (r->return_token_ids)
@@ -197,6 +203,12 @@ static const struct {
     {0, C "\"priority\":-3}", TXT " priority=1", 0, NULL},
     {0, C "\"priority\":3}", TXT " priority=2", 0, NULL},
     {0, C "\"priority\":\"offline\"}", TXT " priority=2", 0, NULL},
+    {0, C "\"priority\":0}", TXT " priority=0", 0, NULL},
+    {0, C "\"slo_class\":\"chat\",\"slo_objective\":null}", TXT " slo_class=chat", 0, NULL},
+    {0, C "\"slo_objective\":{\"ttft_ms\":500,\"tpot_ms\":40.5}}",
+     TXT " objective=500000,40500,0,0", 0, NULL},
+    {0, C "\"slo_objective\":{\"itl_ms\":0.001,\"e2e_ms\":86400000,\"ttft_ms\":null,\"x\":1}}",
+     TXT " objective=0,0,1,86400000000", 0, NULL},
     {0, C "\"stream\":true,\"stream_options\":{\"include_usage\":true}}", TXT " stream usage", 0,
      NULL},
     {0,
@@ -293,6 +305,13 @@ static const struct {
     {0, C "\"logit_bias\":{\"5\":101}}", NULL, REASON_INVALID_SAMPLING, "logit_bias"},
     {0, C "\"stop\":[1]}", NULL, REASON_INVALID_STOP, "stop"},
     {0, C "\"priority\":\"urgent\"}", NULL, REASON_INVALID_PRIORITY, "priority"},
+    {0, C "\"slo_class\":3}", NULL, REASON_MALFORMED, "slo_class"},
+    {0, C "\"slo_objective\":\"fast\"}", NULL, REASON_MALFORMED, "slo_objective"},
+    {0, C "\"slo_objective\":{\"ttft_ms\":0}}", NULL, REASON_MALFORMED, "slo_objective.ttft_ms"},
+    {0, C "\"slo_objective\":{\"tpot_ms\":-1}}", NULL, REASON_MALFORMED, "slo_objective.tpot_ms"},
+    {0, C "\"slo_objective\":{\"e2e_ms\":86400100}}", NULL, REASON_MALFORMED,
+     "slo_objective.e2e_ms"},
+    {0, C "\"slo_objective\":{\"itl_ms\":\"1s\"}}", NULL, REASON_MALFORMED, "slo_objective.itl_ms"},
     {0, C "\"lora_request\":{\"name\":\"l\"}}", NULL, REASON_UNSUPPORTED_PARAMETER, "lora_request"},
     {0, C "\"prompt_logprobs\":1}", NULL, REASON_UNSUPPORTED_PARAMETER, "prompt_logprobs"},
     {0, C "\"use_beam_search\":true}", NULL, REASON_UNSUPPORTED_PARAMETER, "use_beam_search"},

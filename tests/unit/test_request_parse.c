@@ -103,6 +103,7 @@ static void test_priorities(void **state)
     fixture_init(&f);
     for (int priority = -1; priority <= PRIORITIES; priority++) {
         bool is_one = priority >= 0 && priority < PRIORITIES;
+        f.request.priority_presence_case = BATON__V1__GENERATE_REQUEST__PRIORITY_PRESENCE_PRIORITY;
         f.request.priority = (Baton__V1__Priority)priority;
         assert_int_equal(parse(&f), is_one ? REASON_NONE : REASON_INVALID_PRIORITY);
         if (is_one)
@@ -110,6 +111,136 @@ static void test_priorities(void **state)
     }
     assert_int_equal(PRIORITY_HIGH, BATON__V1__PRIORITY__PRIORITY_HIGH);
     assert_int_equal(PRIORITY_OFFLINE, BATON__V1__PRIORITY__PRIORITY_OFFLINE);
+}
+
+static struct slo_classes two_classes(void)
+{
+    struct slo_classes classes;
+    struct str mistakes;
+    str_init(&mistakes, 4096);
+    if (!slo_classes_parse("name=chat,ttft=400ms,tpot=40ms,name=batch,e2e=1h,offline", "chat",
+                           &classes, &mistakes))
+        fail_msg("%s", mistakes.data);
+    str_deinit(&mistakes);
+    return classes;
+}
+
+/* A class gives objectives and the priority; the request may loosen these and choose that. */
+static void test_classes(void **state)
+{
+    (void)state;
+    const struct slo_classes classes = two_classes();
+    static const struct {
+        const char *name;
+        int priority; /* -1: not given */
+        struct slo_objective asked, objective;
+        uint32_t slo_class;
+        enum priority wanted;
+        enum reason reason;
+        const char *sentence;
+    } cases[] = {
+        {"", -1, {0}, {400000, 40000, 0, 0}, 0, PRIORITY_NORMAL, REASON_NONE, NULL},
+        {"chat", 1, {0}, {400000, 40000, 0, 0}, 0, PRIORITY_HIGH, REASON_NONE, NULL},
+        {"batch", -1, {0}, {0, 0, 0, 3600000000}, 1, PRIORITY_OFFLINE, REASON_NONE, NULL},
+        {"batch", 0, {0}, {0, 0, 0, 3600000000}, 1, PRIORITY_NORMAL, REASON_NONE, NULL},
+        {"", -1, {500000, 0, 0, 0}, {500000, 40000, 0, 0}, 0, PRIORITY_NORMAL, REASON_NONE, NULL},
+        {.name = "chat",
+         .priority = -1,
+         .asked = {0, 39999, 0, 0},
+         .reason = REASON_SLO_TIGHTENED,
+         .sentence = "tpot of 39.999 ms is tighter than the class's, 40 ms"},
+        {.name = "batch",
+         .priority = -1,
+         .asked = {1, 0, 0, 0},
+         .reason = REASON_SLO_TIGHTENED,
+         .sentence = "ttft: the request's class has no such objective"},
+        {.name = "chatty",
+         .priority = -1,
+         .reason = REASON_SLO_CLASS_UNKNOWN,
+         .sentence = "slo_class \"chatty\" is none of the router's: chat, batch"},
+        {.name = "chat", .priority = 3, .reason = REASON_INVALID_PRIORITY, .sentence = "got 3"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        fixture_init(&f);
+        Baton__V1__SloObjective asked = BATON__V1__SLO_OBJECTIVE__INIT;
+        asked.ttft_us = cases[i].asked.ttft_us;
+        asked.tpot_us = cases[i].asked.tpot_us;
+        f.request.slo_class = (char *)cases[i].name;
+        f.request.slo_objective = &asked;
+        if (cases[i].priority >= 0) {
+            f.request.priority_presence_case =
+                BATON__V1__GENERATE_REQUEST__PRIORITY_PRESENCE_PRIORITY;
+            f.request.priority = (Baton__V1__Priority)cases[i].priority;
+        }
+        model.slo = &classes;
+        enum reason reason = parse(&f);
+        model.slo = NULL;
+        if (reason != cases[i].reason)
+            fail_msg("case %zu: %s", i, f.err.text);
+        if (reason) {
+            assert_non_null(strstr(f.err.text, cases[i].sentence));
+            continue;
+        }
+        assert_int_equal(f.params.slo_class, cases[i].slo_class);
+        assert_int_equal(f.params.priority, cases[i].wanted);
+        assert_memory_equal(&f.params.objective, &cases[i].objective, sizeof f.params.objective);
+    }
+}
+
+/* Without classes there are no objectives, and none can be named. */
+static void test_without_classes(void **state)
+{
+    (void)state;
+    const struct slo_classes none = {.count = 0, .standard = SLO_NONE};
+    const struct slo_classes *const both[] = {NULL, &none};
+    for (size_t i = 0; i < 2; i++) {
+        struct fixture f;
+        fixture_init(&f);
+        model.slo = both[i];
+        assert_int_equal(parse(&f), REASON_NONE);
+        assert_int_equal(f.params.slo_class, SLO_NONE);
+        assert_int_equal(f.params.priority, PRIORITY_NORMAL);
+        assert_int_equal(f.params.objective.ttft_us + f.params.objective.tpot_us, 0);
+        f.request.slo_class = (char *)"chat";
+        assert_int_equal(parse(&f), REASON_SLO_CLASS_UNKNOWN);
+        assert_non_null(strstr(f.err.text, "this router has no SLO classes"));
+        f.request.slo_class = (char *)"";
+        Baton__V1__SloObjective asked = BATON__V1__SLO_OBJECTIVE__INIT;
+        f.request.slo_objective = &asked;
+        assert_int_equal(parse(&f), REASON_NONE); /* it asks for nothing */
+        asked.e2e_us = 1;
+        assert_int_equal(parse(&f), REASON_SLO_TIGHTENED);
+        model.slo = NULL;
+    }
+}
+
+static void test_the_class_of_a_header(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *message, *header;
+        size_t count;
+        const char *wanted; /* NULL: refused */
+        enum reason reason;
+    } cases[] = {
+        {"", NULL, 0, "", REASON_NONE},
+        {"", "", 1, "", REASON_NONE},
+        {"", "chat", 1, "chat", REASON_NONE},
+        {"chat", NULL, 0, "chat", REASON_NONE},
+        {"chat", "chat", 1, "chat", REASON_NONE},
+        {"chat", "batch", 1, NULL, REASON_SLO_CLASS_CONFLICT},
+        {"", "chat", 2, NULL, REASON_MALFORMED},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        fixture_init(&f);
+        f.request.slo_class = (char *)cases[i].message;
+        assert_int_equal(request_take_class(&f.request, cases[i].header, cases[i].count, &f.err),
+                         cases[i].reason);
+        if (cases[i].wanted)
+            assert_string_equal(f.request.slo_class, cases[i].wanted);
+    }
 }
 
 /* The sentence repeats the name: on one line, in whole characters. */
@@ -610,6 +741,9 @@ int main(void)
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_model_defaults_lie_between),
         cmocka_unit_test(test_priorities),
+        cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_without_classes),
+        cmocka_unit_test(test_the_class_of_a_header),
         cmocka_unit_test(test_request_ids),
         cmocka_unit_test(test_inputs),
         cmocka_unit_test(test_sampling_ranges),

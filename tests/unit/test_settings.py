@@ -34,8 +34,9 @@ def test_every_setting_is_a_name_that_the_environment_may_hold():
     source = (TOP / "common/base/config/config_names.c").read_text()
     known = re.findall(r'^    "(BATON_\w+)",$', source, re.M)
     assert known == sorted(known)
-    settings = {name for program in PROGRAMS for name, line in rows(program).items()
-                if "may be repeated" not in line and "not from the environment" not in line}
+    rows_in_one_text = {"slo-class"}  # a flag adds to it; other settings that may be repeated are flags only
+    settings = rows_in_one_text | {name for program in PROGRAMS for name, line in rows(program).items()
+                                   if "may be repeated" not in line and "not from the environment" not in line}
     wanted = {"BATON_" + name.upper().replace("-", "_") for name in settings - {"help"}} | NO_SETTINGS
     assert set(known) == wanted, f"missing: {sorted(wanted - set(known))}, too many: {sorted(set(known) - wanted)}"
 
@@ -84,6 +85,30 @@ def test_what_other_servers_say_is_understood(command, told):
     program, = (one for one in PROGRAMS if command.startswith(one + " "))
     done = run(program, *command[len(program):].split())
     assert done.returncode == 2 and done.stderr == f"{program}: {told}\nTry: {program} --help\n"
+
+
+ROWS = ",".join(f"name=c{i},ttft=1s" for i in range(33))
+WRONG_CLASSES = {
+    (ROWS,): ["slo-class: 33 classes: at most 32"],
+    ("name=a,ttft=0", "name=b,ttft=1s,p=101", "name=b,tpot=4"): [
+        "slo-class: class a: ttft=0 must be in 1us .. 24h; leave it out if it doesn't matter", "slo-class: class b: p=101 must be a number in 50 .. 99.99",
+        "slo-class: two classes have the name b", "slo-class: class b: tpot=4 must be a whole number with a unit"],
+    ("name=a", "name=b,offline"): ["slo-class: class a has no objective: give ttft, tpot, itl or e2e, or offline"],
+}
+
+
+@pytest.mark.parametrize("classes", WRONG_CLASSES, ids=range(len(WRONG_CLASSES)))
+def test_mistakes_of_slo_classes_are_told_at_once(classes):
+    """All of them, beside the mistakes of other settings. The same text in the environment has the same mistakes."""
+    flags = [word for row in classes for word in ("--slo-class", row)]
+    for flags, environment in ((flags, {}), ([], {"BATON_SLO_CLASS": ", ".join(classes)})):
+        done = run("baton-router", "--model", "m", "--slo-default", "nobody", "--max-queue", "0", *flags, **environment)
+        assert done.returncode == 2
+        lines = done.stderr.splitlines()
+        told = [*WRONG_CLASSES[classes], "--max-queue must be in 1 .. 1000000, but is '0'", "slo-default nobody is no class: there are "]
+        assert len(lines) == len(told) + 1, done.stderr
+        for sentence in told:
+            assert any(line.startswith(f"baton-router: {sentence}") for line in lines), (sentence, done.stderr)
 
 
 @pytest.mark.parametrize("word,told", [("serve", ", did you mean up?"), ("run", ", did you mean chat?"), ("nothing", "")])

@@ -197,6 +197,30 @@ static void test_attained(void **state)
             fail_msg("case %zu", i);
 }
 
+/* Each objective that is missed has its bit; a failed request has one bit alone. */
+static void test_missed_by(void **state)
+{
+    (void)state;
+    const struct slo_objective objective = {100, 10, 50, 900};
+    const struct slo_outcome all = {true, 101, 1001, 51, 5}, two = {true, 101, 140, 51, 5};
+    assert_int_equal(slo_missed(&objective, &all), 0xf);
+    assert_int_equal(slo_missed(&objective, &two), 1 << SLO_TTFT | 1 << SLO_ITL);
+    const struct slo_outcome failed = {false, 1, 1, 1, 1};
+    assert_int_equal(slo_missed(&objective, &failed), 1 << SLO_FAILED);
+    assert_string_equal(slo_kind_names[SLO_TPOT], "tpot");
+}
+
+static void test_requests_choose(void **state)
+{
+    (void)state;
+    const struct slo_classes classes = {
+        .items = {{.name = "chat"}, {.name = "code"}}, .count = 2, .standard = 1};
+    assert_int_equal(slo_choose(&classes, NULL), 1);
+    assert_int_equal(slo_choose(&classes, ""), 1);
+    assert_int_equal(slo_choose(&classes, "chat"), 0);
+    assert_int_equal(slo_choose(&classes, "cha"), SLO_NONE);
+}
+
 static void test_requests_only_loosen(void **state)
 {
     (void)state;
@@ -232,9 +256,14 @@ static void test_requests_only_loosen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),     cmocka_unit_test(test_default_class),
-        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_32_classes_fit_and_33_do_not),
-        cmocka_unit_test(test_attained), cmocka_unit_test(test_requests_only_loosen),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_default_class),
+        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_32_classes_fit_and_33_do_not),
+        cmocka_unit_test(test_attained),
+        cmocka_unit_test(test_missed_by),
+        cmocka_unit_test(test_requests_choose),
+        cmocka_unit_test(test_requests_only_loosen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -269,6 +269,8 @@ enum status config_load(const struct config_program *program, int argc, char **a
     check_what_is_missing(&load);
     if (program->check && !mistakes->length)
         program->check(settings, mistakes);
+    if (program->check_texts)
+        program->check_texts(settings, mistakes);
     return mistakes->length ? STATUS_INVALID : STATUS_OK;
 }
 

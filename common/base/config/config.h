@@ -86,6 +86,9 @@ struct config_program {
     /* Adds mistakes in the combination of settings, by config_mistake. Called when each setting
      * alone is valid. NULL: no check. */
     void (*check)(const void *settings, struct str *mistakes);
+    /* The same for texts that are judged together. Called even if there are other mistakes, so that
+     * all are told at once; texts that are too long have their default then. NULL: no check. */
+    void (*check_texts)(const void *settings, struct str *mistakes);
     bool starts_others;              /* it starts other programs and hands them its environment */
     const struct config_hint *hints; /* the last one's name is NULL; NULL: no hints */
 };

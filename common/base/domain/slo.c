@@ -7,17 +7,13 @@
 
 #define SHOWN_BYTES 60 /* the most of a word that a sentence shows */
 
-/* The objectives by name, in rows and requests. */
-static const struct {
-    const char *name;
-    size_t offset;
-} kinds[] = {
-    {"ttft", offsetof(struct slo_objective, ttft_us)},
-    {"tpot", offsetof(struct slo_objective, tpot_us)},
-    {"itl", offsetof(struct slo_objective, itl_us)},
-    {"e2e", offsetof(struct slo_objective, e2e_us)},
-};
-#define KINDS (sizeof kinds / sizeof *kinds)
+const char *const slo_kind_names[SLO_KINDS] = {"ttft", "tpot", "itl", "e2e", "failed"};
+
+/* The place of each objective, by enum slo_kind. */
+static const size_t places[SLO_FAILED] = {[SLO_TTFT] = offsetof(struct slo_objective, ttft_us),
+                                          [SLO_TPOT] = offsetof(struct slo_objective, tpot_us),
+                                          [SLO_ITL] = offsetof(struct slo_objective, itl_us),
+                                          [SLO_E2E] = offsetof(struct slo_objective, e2e_us)};
 
 /* One word of a row: `name`, or `name=value`. */
 struct word {
@@ -31,7 +27,7 @@ struct parse {
     uint32_t rows;        /* also those that have no place in `classes` */
     struct slo_class row; /* the one that is read */
     bool open, named;     /* a row is read; its name is good */
-    bool has_kind[KINDS], has_percentile, has_priority;
+    bool has_kind[SLO_FAILED], has_percentile, has_priority;
     struct str *mistakes;
 };
 
@@ -58,7 +54,7 @@ static void end_row(struct parse *parse)
     bool some = row->offline;
     if (!parse->open)
         return;
-    for (size_t i = 0; i < KINDS; i++)
+    for (size_t i = 0; i < SLO_FAILED; i++)
         some |= parse->has_kind[i];
     if (!some)
         complain(parse, "class %s has no objective: give ttft, tpot, itl or e2e, or offline",
@@ -97,7 +93,7 @@ static void begin_row(struct parse *parse, const struct word *word)
 
 static void read_objective(struct parse *parse, size_t kind, const struct word *word)
 {
-    uint64_t *us = (uint64_t *)((char *)&parse->row.objective + kinds[kind].offset);
+    uint64_t *us = (uint64_t *)((char *)&parse->row.objective + places[kind]);
     if (parse->has_kind[kind])
         complain(parse, "class %s has %s= twice", row_name(parse), word->name);
     else if (!str_to_duration_us(word->value, us))
@@ -110,27 +106,23 @@ static void read_objective(struct parse *parse, size_t kind, const struct word *
     parse->has_kind[kind] = true;
 }
 
-static void read_percentile(struct parse *parse, const struct word *word)
+/* Reads p= or priority=. */
+static void read_setting(struct parse *parse, const struct word *word, bool *seen)
 {
-    if (parse->has_percentile)
-        complain(parse, "class %s has p= twice", row_name(parse));
-    else if (!str_to_double(word->value, SLO_MIN_PERCENTILE, SLO_MAX_PERCENTILE,
-                            &parse->row.percentile))
+    bool is_p = seen == &parse->has_percentile;
+    size_t length = strlen(word->value);
+    if (*seen)
+        complain(parse, "class %s has %s= twice", row_name(parse), word->name);
+    else if (is_p && !str_to_double(word->value, SLO_MIN_PERCENTILE, SLO_MAX_PERCENTILE,
+                                    &parse->row.percentile))
         complain(parse,
                  "class %s: p=%s must be a number in %g .. %g: percent of its requests that are "
                  "meant to attain",
                  row_name(parse), word->value, SLO_MIN_PERCENTILE, SLO_MAX_PERCENTILE);
-    parse->has_percentile = true;
-}
-
-static void read_priority(struct parse *parse, const struct word *word)
-{
-    if (parse->has_priority)
-        complain(parse, "class %s has priority= twice", row_name(parse));
-    else if (!priority_find(word->value, strlen(word->value), &parse->row.priority))
+    else if (!is_p && !priority_find(word->value, length, &parse->row.priority))
         complain(parse, "class %s: priority=%s must be normal, high or offline", row_name(parse),
                  word->value);
-    parse->has_priority = true;
+    *seen = true;
 }
 
 static void read_word(struct parse *parse, const struct word *word)
@@ -146,12 +138,12 @@ static void read_word(struct parse *parse, const struct word *word)
     } else if (!word->has_value && !strcmp(word->name, "offline")) {
         parse->row.offline = true;
     } else if (word->has_value && !strcmp(word->name, "p")) {
-        read_percentile(parse, word);
+        read_setting(parse, word, &parse->has_percentile);
     } else if (word->has_value && !strcmp(word->name, "priority")) {
-        read_priority(parse, word);
+        read_setting(parse, word, &parse->has_priority);
     } else {
-        for (size_t i = 0; i < KINDS; i++)
-            if (word->has_value && !strcmp(word->name, kinds[i].name)) {
+        for (size_t i = 0; i < SLO_FAILED; i++)
+            if (word->has_value && !strcmp(word->name, slo_kind_names[i])) {
                 read_objective(parse, i, word);
                 return;
             }
@@ -231,6 +223,11 @@ uint32_t slo_find(const struct slo_classes *classes, struct text name)
     return SLO_NONE;
 }
 
+uint32_t slo_choose(const struct slo_classes *classes, const char *name)
+{
+    return name && *name ? slo_find(classes, text_from(name)) : classes->standard;
+}
+
 void slo_add_names(const struct slo_classes *classes, struct str *out)
 {
     for (uint32_t i = 0; i < classes->count; i++)
@@ -241,35 +238,50 @@ enum status slo_loosen(struct slo_objective *objective, const struct slo_objecti
                        struct error *err)
 {
     struct slo_objective loosened = *objective;
-    for (size_t i = 0; i < KINDS; i++) {
-        uint64_t *us = (uint64_t *)((char *)&loosened + kinds[i].offset);
-        uint64_t wanted = *(const uint64_t *)((const char *)asked + kinds[i].offset);
+    for (size_t i = 0; i < SLO_FAILED; i++) {
+        uint64_t *us = (uint64_t *)((char *)&loosened + places[i]);
+        uint64_t wanted = *(const uint64_t *)((const char *)asked + places[i]);
         if (!wanted)
             continue;
         if (!*us)
             return error_set(err, STATUS_INVALID,
                              "%s: the request's class has no such objective, and a request may "
                              "only loosen its class's",
-                             kinds[i].name);
+                             slo_kind_names[i]);
         if (wanted < *us)
             return error_set(err, STATUS_INVALID,
                              "%s of %g ms is tighter than the class's, %g ms: a request may only "
                              "loosen its class's objectives",
-                             kinds[i].name, (double)wanted / 1e3, (double)*us / 1e3);
+                             slo_kind_names[i], (double)wanted / 1e3, (double)*us / 1e3);
         *us = wanted;
     }
     *objective = loosened;
     return STATUS_OK;
 }
 
-bool slo_attained(const struct slo_objective *objective, const struct slo_outcome *outcome)
+unsigned slo_missed(const struct slo_objective *objective, const struct slo_outcome *outcome)
 {
     uint64_t after_first_us =
         outcome->e2e_us > outcome->ttft_us ? outcome->e2e_us - outcome->ttft_us : 0;
     uint64_t gaps = outcome->answer_tokens > 1 ? outcome->answer_tokens - 1 : 0;
-    return outcome->ok && (!objective->ttft_us || outcome->ttft_us <= objective->ttft_us) &&
-           (!objective->tpot_us || !gaps ||
-            (after_first_us + gaps - 1) / gaps <= objective->tpot_us) &&
-           (!objective->itl_us || !gaps || outcome->longest_gap_us <= objective->itl_us) &&
-           (!objective->e2e_us || outcome->e2e_us <= objective->e2e_us);
+    const uint64_t took_us[SLO_FAILED] = {[SLO_TTFT] = outcome->ttft_us,
+                                          [SLO_TPOT] = gaps ? (after_first_us + gaps - 1) / gaps
+                                                            : 0, /* rounded up */
+                                          [SLO_ITL] = gaps ? outcome->longest_gap_us : 0,
+                                          [SLO_E2E] = outcome->e2e_us};
+    const uint64_t most_us[SLO_FAILED] = {[SLO_TTFT] = objective->ttft_us,
+                                          [SLO_TPOT] = objective->tpot_us,
+                                          [SLO_ITL] = objective->itl_us,
+                                          [SLO_E2E] = objective->e2e_us};
+    unsigned missed = 0;
+    if (!outcome->ok)
+        return 1u << SLO_FAILED;
+    for (int kind = 0; kind < SLO_FAILED; kind++)
+        missed |= (unsigned)(most_us[kind] && took_us[kind] > most_us[kind]) << kind;
+    return missed;
+}
+
+bool slo_attained(const struct slo_objective *objective, const struct slo_outcome *outcome)
+{
+    return !slo_missed(objective, outcome);
 }

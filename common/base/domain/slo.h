@@ -50,6 +50,16 @@ struct slo_classes {
     uint32_t standard; /* index of the class of requests that name none; SLO_NONE: no class */
 };
 
+/* The times that placement expects of a request; 0: not known. */
+struct slo_prediction {
+    uint64_t ttft_us, tpot_us;
+};
+
+/* The objectives, in this order in `struct slo_objective`, and beside them a bit for a request that
+ * failed. */
+enum slo_kind { SLO_TTFT, SLO_TPOT, SLO_ITL, SLO_E2E, SLO_FAILED, SLO_KINDS };
+extern const char *const slo_kind_names[SLO_KINDS]; /* "ttft", ..., "failed" */
+
 /* How a request ended. */
 struct slo_outcome {
     bool ok; /* false: rejected, failed, or cut off by its deadline */
@@ -64,6 +74,8 @@ bool slo_classes_parse(const char *rows, const char *standard, struct slo_classe
                        struct str *mistakes);
 /* Returns the class's index; SLO_NONE: there is none of this name. */
 uint32_t slo_find(const struct slo_classes *classes, struct text name);
+/* The same for the name that a request gives; NULL or "": the default class. */
+uint32_t slo_choose(const struct slo_classes *classes, const char *name);
 /* Appends "chat, code": the names, for a sentence. */
 void slo_add_names(const struct slo_classes *classes, struct str *out);
 
@@ -75,5 +87,8 @@ enum status slo_loosen(struct slo_objective *objective, const struct slo_objecti
 
 /* An answer of one token has no TPOT, and attains any. A request that isn't `ok` attains none. */
 bool slo_attained(const struct slo_objective *objective, const struct slo_outcome *outcome);
+/* The same, with the reasons: a bit 1 << enum slo_kind for each objective that was missed. One that
+ * isn't `ok` has SLO_FAILED alone. 0: attained. */
+unsigned slo_missed(const struct slo_objective *objective, const struct slo_outcome *outcome);
 
 #endif

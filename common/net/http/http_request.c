@@ -252,8 +252,9 @@ const char *http_head_field(const struct http_head *head, const char *name)
 
 static enum status refuse_doubles(const struct http_head *head, struct http_refusal *why)
 {
-    static const char *const singles[] = {"host",         "content-length", "transfer-encoding",
-                                          "content-type", "authorization",  "expect"};
+    static const char *const singles[] = {
+        "host",          "content-length", "transfer-encoding", "content-type",
+        "authorization", "expect",         "x-baton-slo-class"};
     unsigned seen = 0;
     for (size_t i = 0; i < head->field_count; i++)
         for (size_t single = 0; single < sizeof singles / sizeof *singles; single++) {

@@ -12,6 +12,7 @@
 #include "router/doors/request_constraint.h"
 #include "router/doors/tokenize.h"
 #include "router/ops/access_log.h"
+#include "router/ops/slo_books.h"
 #include "router/request_id.h"
 
 #include <stdatomic.h>
@@ -251,6 +252,8 @@ static void take_message(struct rpc_call *call, struct rpc_bytes bytes, message_
         name_call(self, call, NULL);
         if (!*self->method)
             router_metrics_ended(self->api->metrics, ROUTER_NO_MODEL, REASON_OVERLOADED);
+        slo_books_refused(self->api->metrics->slo, rpc_call_metadata(call, REQUEST_SLO_CLASS),
+                          REASON_OVERLOADED, arrival_us);
         settle_grant(self);
         reply_status(call, REASON_OVERLOADED,
                      "too many large requests wait to be read: try again later");
@@ -268,6 +271,7 @@ struct reading {
     struct constraint_source *constraint;
     struct error err;
     uint32_t retry_after_s; /* when it is refused; 0: waiting doesn't help */
+    const char *slo_class;  /* for its refusal's count; NULL: the default class */
 };
 
 static void on_generate_open(struct rpc_call *call, void *service)
@@ -354,9 +358,13 @@ static enum reason reserve_tokens(const struct grpc_call *self, const struct req
                                   uint64_t arrival_us, struct reading *reading)
 {
     struct access_refusal refusal;
-    uint64_t tokens = request_most_tokens(&model_of(self)->limits, reading->id_count, params);
-    enum reason reason =
-        access_reserve(self->grant, tokens, params->priority, arrival_us, &refusal);
+    const struct request_model *limits = &model_of(self)->limits;
+    uint64_t tokens = request_most_tokens(limits, reading->id_count, params);
+    const struct slo_class *class =
+        params->slo_class == SLO_NONE ? NULL : &limits->slo->items[params->slo_class];
+    enum reason reason = access_use_class(self->grant, class, &refusal);
+    if (!reason)
+        reason = access_reserve(self->grant, tokens, params->priority, arrival_us, &refusal);
     if (reason) {
         reading->err = refusal.why;
         reading->retry_after_s = refusal.retry_after_s;
@@ -400,8 +408,14 @@ static enum reason read_request(struct grpc_call *self, struct rpc_call *call,
     ProtobufCMessage *message = NULL;
     enum reason reason = unpack(&baton__v1__generate_request__descriptor, bytes, &reading->arena,
                                 &message, &reading->err);
-    const Baton__V1__GenerateRequest *request = (const Baton__V1__GenerateRequest *)message;
+    Baton__V1__GenerateRequest *request = (Baton__V1__GenerateRequest *)message;
     name_call(self, call, reason ? NULL : request->request_id);
+    if (!reason)
+        reason =
+            request_take_class(request, rpc_call_metadata(call, REQUEST_SLO_CLASS),
+                               rpc_call_metadata_count(call, REQUEST_SLO_CLASS), &reading->err);
+    if (!reason)
+        reading->slo_class = request->slo_class;
     if (!reason)
         reason = run_choices(self, request, reading);
     if (!reason)
@@ -425,7 +439,7 @@ static void generate(struct grpc_call *self, struct rpc_call *call, struct rpc_b
                      uint64_t arrival_us)
 {
     struct grpc_api *api = self->api;
-    struct reading reading = {.err = {""}};
+    struct reading reading = {.err = {""}, .slo_class = rpc_call_metadata(call, REQUEST_SLO_CLASS)};
     arena_init(&reading.arena, proto_arena_bytes(bytes.size));
     token_ids_init(&reading.tokens, 0); /* read_prompt sets the limit */
     /* Before the work of reading: an overloaded router must refuse cheaply. */
@@ -441,6 +455,7 @@ static void generate(struct grpc_call *self, struct rpc_call *call, struct rpc_b
         dispatch_submit(api->dispatch, &self->call, 1);
     } else {
         router_metrics_ended(api->metrics, self->model, reason);
+        slo_books_refused(api->metrics->slo, reading.slo_class, reason, arrival_us);
         settle_grant(self);
         if (self->call)
             dispatch_give_back(api->dispatch, self->call);

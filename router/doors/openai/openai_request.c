@@ -5,6 +5,7 @@
 #include "router/doors/openai/openai_chat.h"
 #include "router/doors/openai/openai_fields.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -195,6 +196,13 @@ static void read_prompt(const struct openai_fields *fields, struct openai_reques
 
 /* ------------------------------------------------------------------------------------- the body */
 
+static void set_priority(struct openai_request *request, enum priority priority)
+{
+    request->message.priority_presence_case =
+        BATON__V1__GENERATE_REQUEST__PRIORITY_PRESENCE_PRIORITY;
+    request->message.priority = (Baton__V1__Priority)priority; /* the same numbers */
+}
+
 /* The priority is a number, negative ones first as in vLLM, or one of Baton's words. */
 static void read_priority(const struct openai_fields *fields, struct openai_request *request)
 {
@@ -205,19 +213,50 @@ static void read_priority(const struct openai_fields *fields, struct openai_requ
         return;
     if (json_kind(value) != JSON_STRING) {
         if (openai_field_integer(fields, "priority", INT32_MIN, INT32_MAX, &number))
-            request->message.priority = number < 0   ? BATON__V1__PRIORITY__PRIORITY_HIGH
-                                        : number > 0 ? BATON__V1__PRIORITY__PRIORITY_OFFLINE
-                                                     : BATON__V1__PRIORITY__PRIORITY_NORMAL;
+            set_priority(request, number < 0   ? PRIORITY_HIGH
+                                  : number > 0 ? PRIORITY_OFFLINE
+                                               : PRIORITY_NORMAL);
         return;
     }
     if (!openai_field_text(fields, "priority", &word))
         return;
     enum priority priority;
     if (priority_find(word, strlen(word), &priority))
-        request->message.priority = (Baton__V1__Priority)priority; /* the same numbers */
+        set_priority(request, priority);
     else
         openai_field_refuse(fields, "priority", REASON_INVALID_PRIORITY,
                             "must be a number, \"normal\", \"high\" or \"offline\"");
+}
+
+static void read_class(const struct openai_fields *fields, struct openai_request *request)
+{
+    Baton__V1__SloObjective *objective = &request->objective;
+    const struct {
+        const char *key;
+        uint64_t *us;
+    } kinds[] = {{"ttft_ms", &objective->ttft_us},
+                 {"tpot_ms", &objective->tpot_us},
+                 {"itl_ms", &objective->itl_us},
+                 {"e2e_ms", &objective->e2e_us}};
+    const struct json_value *object;
+    const char *name;
+    if (openai_field_text(fields, "slo_class", &name))
+        request->message.slo_class = (char *)name; /* the message is only read */
+    if (!openai_field_object(fields, "slo_objective", &object))
+        return;
+    struct openai_fields inside = {object, "slo_objective.", fields->refusal};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        float ms;
+        if (!openai_field_float(&inside, kinds[i].key, &ms))
+            continue;
+        if (ms >= 0.001f && ms <= (float)SLO_MAX_US / 1e3f)
+            *kinds[i].us = (uint64_t)llround((double)ms * 1e3);
+        else
+            openai_field_refuse(&inside, kinds[i].key, REASON_MALFORMED,
+                                "must be milliseconds, between 0.001 and %.0f",
+                                (double)SLO_MAX_US / 1e3);
+    }
+    request->message.slo_objective = objective;
 }
 
 static void read_stream(const struct openai_fields *fields, struct openai_request *request)
@@ -250,6 +289,7 @@ static void read_body(const struct openai_fields *fields, struct openai_request 
     openai_read_sampling(fields, request);
     openai_read_format(fields, request);
     read_priority(fields, request);
+    read_class(fields, request);
     read_stream(fields, request);
     const struct json_value *metadata;
     const char *user;
@@ -280,6 +320,7 @@ static void init(struct openai_request *request, enum openai_kind kind, size_t m
     baton__v1__sampling__init(&request->sampling);
     baton__v1__stop__init(&request->stop);
     baton__v1__output__init(&request->output);
+    baton__v1__slo_objective__init(&request->objective);
     baton__v1__token_ids__init(&request->ids);
     request->message.sampling = &request->sampling;
     request->message.stop = &request->stop;
@@ -367,6 +408,10 @@ void openai_request_param(enum openai_kind kind, enum reason reason, const char 
     case REASON_MODEL_NOT_FOUND: str_copy(param, OPENAI_PARAM_BYTES, "model"); break;
     case REASON_PRIORITY_NOT_ALLOWED:
     case REASON_INVALID_PRIORITY: str_copy(param, OPENAI_PARAM_BYTES, "priority"); break;
+    case REASON_SLO_CLASS_UNKNOWN:
+    case REASON_SLO_CLASS_CONFLICT:
+    case REASON_SLO_CLASS_NOT_ALLOWED: str_copy(param, OPENAI_PARAM_BYTES, "slo_class"); break;
+    case REASON_SLO_TIGHTENED: str_copy(param, OPENAI_PARAM_BYTES, "slo_objective"); break;
     case REASON_INVALID_TOKEN_ID:
     case REASON_INVALID_STOP:
     case REASON_INVALID_SAMPLING:

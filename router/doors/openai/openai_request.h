@@ -45,7 +45,8 @@ struct openai_request {
     Baton__V1__Sampling sampling;
     Baton__V1__Stop stop;
     Baton__V1__Output output;
-    Baton__V1__TokenIds ids; /* set by openai_request_message */
+    Baton__V1__SloObjective objective; /* part of `message`, if the body has one */
+    Baton__V1__TokenIds ids;           /* set by openai_request_message */
 
     const struct openai_prompt *prompts; /* for a completion */
     size_t prompt_count;                 /* 1 for a chat */

@@ -11,6 +11,7 @@
 #include "router/doors/request_constraint.h"
 #include "router/doors/tokenize.h"
 #include "router/ops/router_metrics.h"
+#include "router/ops/slo_books.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,8 @@ struct submission {
     uint64_t most_tokens; /* all calls together may use so many */
     uint32_t retry_after_s;
     uint64_t arrival_us, deadline_us;
+    uint32_t slo_class;         /* index of the model's; SLO_NONE: none */
+    const char *slo_class_name; /* for a refusal's count; NULL: the default class */
     char name[REQUEST_ID_BYTES];
     struct openai_refusal refusal;
 };
@@ -104,6 +107,7 @@ static enum reason make_request(struct submission *s, struct request_params *par
     if (call_fill(s->call->calls[s->made], &source)) {
         s->made++;
         s->priority = params->priority;
+        s->slo_class = params->slo_class;
         s->most_tokens += request_most_tokens(&model->limits, count, params);
         return REASON_NONE;
     }
@@ -149,8 +153,11 @@ static enum reason find_model(struct submission *s)
 static enum reason reserve(struct submission *s)
 {
     struct access_refusal refusal;
-    enum reason reason =
-        access_reserve(s->grant, s->most_tokens, s->priority, s->arrival_us, &refusal);
+    const struct slo_class *class =
+        s->slo_class == SLO_NONE ? NULL : &model_of(s)->limits.slo->items[s->slo_class];
+    enum reason reason = access_use_class(s->grant, class, &refusal);
+    if (!reason)
+        reason = access_reserve(s->grant, s->most_tokens, s->priority, s->arrival_us, &refusal);
     if (reason) {
         s->refusal.err = refusal.why;
         s->retry_after_s = refusal.retry_after_s;
@@ -263,6 +270,7 @@ static void note_refused(const struct submission *s, enum reason reason)
                                     .tenant = access_tenant(s->grant),
                                     .key = access_key_id(s->grant)});
     router_metrics_ended(s->api->metrics, s->model, reason);
+    slo_books_refused(s->api->metrics->slo, s->slo_class_name, reason, s->arrival_us);
 }
 
 static void refuse(struct submission *s, enum reason reason)
@@ -290,6 +298,8 @@ void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum 
                            .exchange = exchange,
                            .model = ROUTER_NO_MODEL,
                            .grant = openai_take_grant(exchange),
+                           .slo_class = SLO_NONE,
+                           .slo_class_name = http_exchange_header(exchange, REQUEST_SLO_CLASS),
                            .arrival_us = arrival_us};
     const struct str *body = http_exchange_body(exchange);
     openai_request_id(exchange, s.name);
@@ -300,7 +310,11 @@ void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum 
         refuse(&s, s.refusal.reason);
         return;
     }
-    enum reason reason = make_requests(&s);
+    enum reason reason =
+        request_take_class(&s.request.message, s.slo_class_name, 1, &s.refusal.err);
+    s.slo_class_name = s.request.message.slo_class;
+    if (!reason)
+        reason = make_requests(&s);
     if (reason)
         refuse(&s, reason);
     else

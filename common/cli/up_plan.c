@@ -94,6 +94,11 @@ static const struct config_setting settings_table[] = {
                "Names by which browsers may call the HTTP server and the status page, besides "
                "localhost; *: all",
                .check = http_check_hosts),
+    PASSED_ROW("slo-class", slo_class, "name=NAME,ttft=TIME,...",
+               "SLO class of the router: name=chat,ttft=400ms,tpot=40ms,p=90; empty: no objectives",
+               .repeats = true),
+    PASSED_ROW("slo-default", slo_default, "NAME",
+               "SLO class of requests that name none; empty: the only class, of several none"),
     {"placement-policy", CONFIG_ENUM, AT(placement_policy), "least-tokens",
      .choices = placement_policy_names,
      .help = "The rule by which the router chooses the workers of a request"},
@@ -151,6 +156,13 @@ static void check(const void *settings, struct str *mistakes)
     config_mistake(mistakes, link_tls_check(&up->internal_tls, &err), &err);
 }
 
+static void check_texts(const void *settings, struct str *mistakes)
+{
+    const struct up_passed *passed = &((const struct up_settings *)settings)->passed;
+    struct slo_classes classes;
+    (void)slo_classes_parse(passed->slo_class, passed->slo_default, &classes, mistakes);
+}
+
 /* `baton up` sets these itself: the environment would have no effect. */
 #define FREE_PORTS "all except clients come to free ports of 127.0.0.1, which --ready-file lists"
 #define OWN_NAMES  "its workers are prefill-0, decode-0 and so on, and know the router's address"
@@ -179,6 +191,7 @@ const struct config_program up_program = {
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
     .check = check,
+    .check_texts = check_texts,
     .starts_others = true,
     .hints = hints,
 };
@@ -409,6 +422,8 @@ struct process_plan up_plan_router(const struct up_context *context)
     add_passed(&plan, "--access-log", "BATON_ACCESS_LOG", settings->passed.access_log);
     add_passed(&plan, "--http-cors-origins", "BATON_HTTP_CORS_ORIGINS",
                settings->passed.http_cors_origins);
+    add_passed(&plan, "--slo-class", "BATON_SLO_CLASS", settings->passed.slo_class);
+    add_passed(&plan, "--slo-default", "BATON_SLO_DEFAULT", settings->passed.slo_default);
     add_passed(&plan, "--allowed-hosts", "BATON_ALLOWED_HOSTS", settings->passed.allowed_hosts);
     return plan;
 }

@@ -12,6 +12,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/config/config.h"
+#include "common/base/domain/slo.h"
 #include "common/cli/process.h"
 #include "common/language/model_config/model_list.h"
 #include "common/net/crypto/tls_settings.h"
@@ -30,6 +31,7 @@ struct up_passed {
     char profile[1024];
     /* for the router */
     char access_log[1024], http_cors_origins[1024], allowed_hosts[1024];
+    char slo_class[SLO_MAX_ROWS_BYTES], slo_default[64];
 };
 
 struct up_settings {

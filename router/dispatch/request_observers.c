@@ -53,6 +53,10 @@ static void show(const struct request_observers *views, struct request *request)
 
 void request_observers_arrived(const struct request_observers *views, struct request *request)
 {
+    uint32_t slo_class = request->call->slo_class;
+    if (views->slo && slo_class != SLO_NONE)
+        str_copy(request->trace.slo_class, sizeof request->trace.slo_class,
+                 slo_books_classes(views->slo)->items[slo_class].name);
     show(views, request);
 }
 
@@ -113,10 +117,10 @@ static void note_times(struct recent_times *recent, const struct request_trace *
     recent_times_note(recent, &sample);
 }
 
-static void note_class(struct slo_books *books, const struct request *request, enum reason reason,
+static void note_class(struct slo_books *books, struct request *request, enum reason reason,
                        uint64_t now_us)
 {
-    const struct request_trace *trace = &request->trace;
+    struct request_trace *trace = &request->trace;
     const struct call *call = request->call;
     uint64_t age_us = now_us - trace->arrival_us;
     struct slo_ending ending = {
@@ -130,6 +134,8 @@ static void note_class(struct slo_books *books, const struct request *request, e
         .predicted = request->predicted,
         .prompt_tokens = call->prompt_count};
     slo_books_ended(books, &ending, now_us);
+    trace->slo = slo_judge(&ending);
+    trace->predicted = request->predicted;
 }
 
 void request_observers_ended(const struct request_observers *views, struct request *request,
@@ -140,8 +146,8 @@ void request_observers_ended(const struct request_observers *views, struct reque
     request_trace_end(trace, reason ? reason_name(reason) : "ok",
                       reason ? "" : finish_reason_name(request->finish), request->life.runs,
                       now_us);
-    show(views, request);
     note_class(views->slo, request, reason, now_us);
+    show(views, request);
     if (answered && views->recent)
         note_times(views->recent, trace);
     if (answered && views->phases)

@@ -90,6 +90,14 @@ void access_line_ended(const struct request_trace *trace, uint64_t unix_us, stru
     add_word(line, "status", trace->reason);
     if (*trace->finish)
         add_word(line, "finish", trace->finish);
+    if (*trace->slo_class) {
+        add_word(line, "slo_class", trace->slo_class);
+        add_word(line, "slo", slo_verdict_name(trace->slo));
+    }
+    if (*trace->slo_class && trace->slo.counts && trace->slo.missed) {
+        str_add(line, " missed_by=");
+        slo_add_missed(trace->slo.missed, line);
+    }
     add_count(line, "prompt_tokens", trace->prompt_tokens);
     add_count(line, "tokens", trace->tokens);
     add_ms(line, "queue_ms", trace->arrival_us, trace->dispatched_us);

@@ -261,6 +261,23 @@ static void add_attempt(struct str *out, const struct request_trace *trace,
     str_add(out, "}");
 }
 
+/* Appends how it counts for its class, and the times that were predicted. */
+static void add_slo(struct str *out, const struct request_trace *trace)
+{
+    if (*trace->slo_class) {
+        add_text(out, "slo_class", trace->slo_class);
+        if (trace->ended_us)
+            add_text(out, "slo", slo_verdict_name(trace->slo));
+        str_add(out, "\"missed_by\": \"");
+        slo_add_missed(trace->slo.counts ? trace->slo.missed : 0, out);
+        str_add(out, "\", ");
+    }
+    if (trace->predicted.ttft_us)
+        str_addf(out, "\"predicted_ttft_ms\": %.3f, ", (double)trace->predicted.ttft_us / 1e3);
+    if (trace->predicted.tpot_us)
+        str_addf(out, "\"predicted_tpot_ms\": %.3f, ", (double)trace->predicted.tpot_us / 1e3);
+}
+
 static void add_tokens(struct str *out, const struct request_trace *trace)
 {
     str_addf(out,
@@ -296,6 +313,7 @@ void trace_json(const struct request_trace *trace, uint64_t now_us, uint64_t uni
     str_addf(out, "\"arrived_unix_ms\": %.3f, \"age_ms\": %.3f, ",
              (double)(unix_us - (unix_us > age_us ? age_us : unix_us)) / 1e3, (double)age_us / 1e3);
     add_tokens(out, trace);
+    add_slo(out, trace);
     str_addf(out, "\"attempt_count\": %" PRIu32 ", \"attempts\": [", trace->attempt_count);
     for (uint32_t i = 0; i < request_trace_shown(trace); i++) {
         str_add(out, i ? ", " : "");

@@ -11,6 +11,7 @@
 #define BATON_ROUTER_OPS_REQUEST_TRACE_H
 
 #include "common/base/domain/api_key.h"
+#include "common/base/domain/slo.h"
 #include "common/base/str.h"
 
 #include <stdbool.h>
@@ -73,6 +74,9 @@ struct request_trace {
     uint64_t arrival_us, dispatched_us, first_us, second_us, last_us, ended_us;
     uint64_t longest_gap_us; /* between two tokens */
     uint32_t longest_gap_token;
+    char slo_class[SLO_MAX_NAME_BYTES + 1]; /* "": none */
+    struct slo_verdict slo;                 /* once it has ended */
+    struct slo_prediction predicted;
     char reason[32];        /* "ok" or a reason of docs/api.md; "": it hasn't ended */
     char finish[16];        /* the answer's finish reason */
     uint32_t attempt_count; /* including those that aren't kept */

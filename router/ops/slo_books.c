@@ -217,18 +217,27 @@ const struct slo_classes *slo_books_classes(const struct slo_books *books)
     return books ? books->classes : NULL;
 }
 
+struct slo_verdict slo_judge(const struct slo_ending *ending)
+{
+    struct slo_outcome outcome = ending->outcome;
+    outcome.ok = !is_ours(ending->reason);
+    unsigned missed = slo_missed(&ending->objective, &outcome);
+    /* A client that leaves when an objective is missed already doesn't undo the miss. */
+    bool left_late = ending->reason == REASON_CANCELLED && missed;
+    return (struct slo_verdict){.counts = !ending->reason || !outcome.ok || left_late,
+                                .missed = missed};
+}
+
 void slo_books_ended(struct slo_books *books, const struct slo_ending *ending, uint64_t now_us)
 {
     if (!books || ending->slo_class == SLO_NONE)
         return;
     ASSERT(ending->slo_class < books->classes->count);
     struct class_books *of = &books->of[ending->slo_class];
-    struct slo_outcome outcome = ending->outcome;
-    outcome.ok = !is_ours(ending->reason);
-    unsigned missed = slo_missed(&ending->objective, &outcome);
-    /* A client that leaves when an objective is missed already doesn't undo the miss. */
-    bool left_late = ending->reason == REASON_CANCELLED && missed;
-    bool counts = !ending->reason || !outcome.ok || left_late;
+    const struct slo_outcome *outcome = &ending->outcome;
+    struct slo_verdict verdict = slo_judge(ending);
+    unsigned missed = verdict.missed;
+    bool counts = verdict.counts;
     counter_add(!counts ? of->uncounted_total : missed ? of->missed_total : of->attained_total, 1);
     for (int kind = 0; counts && kind < SLO_KINDS; kind++)
         counter_add(of->missed_by_total[kind], missed >> kind & 1);
@@ -244,10 +253,11 @@ void slo_books_ended(struct slo_books *books, const struct slo_ending *ending, u
         lengths_add(of, ending->prompt_tokens, !missed);
     }
     if (!ending->reason) {
-        accuracy_add(&of->ttft, ending->predicted.ttft_us, (double)outcome.ttft_us);
-        if (outcome.answer_tokens > 1)
+        accuracy_add(&of->ttft, ending->predicted.ttft_us, (double)outcome->ttft_us);
+        if (outcome->answer_tokens > 1)
             accuracy_add(&of->tpot, ending->predicted.tpot_us,
-                         (double)(outcome.e2e_us - outcome.ttft_us) / (outcome.answer_tokens - 1));
+                         (double)(outcome->e2e_us - outcome->ttft_us) /
+                             (outcome->answer_tokens - 1));
     }
     pthread_mutex_unlock(&books->lock);
 }

@@ -70,6 +70,8 @@ void slo_books_destroy(struct slo_books *books);
 /* NULL: there are none. */
 const struct slo_classes *slo_books_classes(const struct slo_books *books);
 
+/* Returns how the request counts. PURE. */
+struct slo_verdict slo_judge(const struct slo_ending *ending);
 void slo_books_ended(struct slo_books *books, const struct slo_ending *ending, uint64_t now_us);
 /* Counts a request that was refused before its fields were read. `class_name`: NULL or "": the
  * default class; a name that isn't known counts nowhere. */

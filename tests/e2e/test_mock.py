@@ -91,8 +91,7 @@ def test_steps_and_reads_take_their_time(start_cluster, connect, tmp_path):
     profile = tmp_path / "slow.json"
     profile.write_text(json.dumps(PROFILE))
     classes = "name=chat,ttft=60s,tpot=30s, name=rush,tpot=1ms,p=50, name=batch,e2e=10m,offline"
-    cluster = start_cluster(flags=["--engine", "mock", "--profile", profile], settings=SETTINGS,
-                            process_environment={"router": {"BATON_SLO_CLASS": classes, "BATON_SLO_DEFAULT": "chat"}})
+    cluster = start_cluster(flags=["--engine", "mock", "--profile", profile, "--slo-class", classes, "--slo-default", "chat"], settings=SETTINGS)
     client = connect(cluster)
     answer = client.generate(list(range(3, 323)), max_tokens=11, ignore_eos=True, temperature=0)
     assert answer.timing.ttft_us >= 30000 and answer.timing.tpot_us >= 20000

@@ -260,6 +260,44 @@ static void test_json(void **state)
     str_deinit(&text);
 }
 
+/* How it counts for its class, and the predictions, in JSON and in the access log. */
+static void test_the_class(void **state)
+{
+    (void)state;
+    static const struct {
+        struct slo_verdict verdict;
+        const char *json, *line;
+    } rows[] = {
+        {{true, 1 << SLO_TTFT | 1 << SLO_E2E},
+         "\"slo_class\": \"chat\", \"slo\": \"missed\", \"missed_by\": \"ttft,e2e\", "
+         "\"predicted_ttft_ms\": 8.500, ",
+         " status=ok finish=max_tokens slo_class=chat slo=missed missed_by=ttft,e2e "
+         "prompt_tokens="},
+        {{true, 0},
+         "\"slo\": \"attained\", \"missed_by\": \"\", ",
+         " slo_class=chat slo=attained prompt_tokens="},
+        {{false, 1 << SLO_TTFT},
+         "\"slo\": \"uncounted\", \"missed_by\": \"\", ",
+         " slo_class=chat slo=uncounted prompt_tokens="},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct request_trace trace = answered("r1");
+        struct str text;
+        strcpy(trace.slo_class, "chat");
+        trace.slo = rows[i].verdict;
+        trace.predicted.ttft_us = 8500;
+        str_init(&text, 1u << 20);
+        trace_json(&trace, T0 + 20000, 1700000000000000u, &text);
+        json_destroy(parsed(&text));
+        assert_non_null(strstr(text.data, rows[i].json));
+        assert_null(strstr(text.data, "predicted_tpot_ms"));
+        str_clear(&text);
+        access_line_ended(&trace, 0, &text);
+        assert_non_null(strstr(text.data, rows[i].line));
+        str_deinit(&text);
+    }
+}
+
 static void test_json_of_one_that_waits(void **state)
 {
     (void)state;
@@ -399,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_the_ring_keeps_the_newest),
         cmocka_unit_test(test_a_request_keeps_its_place_or_gets_a_new_one),
         cmocka_unit_test(test_a_ring_of_nothing),
+        cmocka_unit_test(test_the_class),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_json_of_one_that_waits),
         cmocka_unit_test(test_a_line),

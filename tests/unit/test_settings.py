@@ -102,13 +102,14 @@ def test_mistakes_of_slo_classes_are_told_at_once(classes):
     """All of them, beside the mistakes of other settings. The same text in the environment has the same mistakes."""
     flags = [word for row in classes for word in ("--slo-class", row)]
     for flags, environment in ((flags, {}), ([], {"BATON_SLO_CLASS": ", ".join(classes)})):
-        done = run("baton-router", "--model", "m", "--slo-default", "nobody", "--max-queue", "0", *flags, **environment)
-        assert done.returncode == 2
-        lines = done.stderr.splitlines()
-        told = [*WRONG_CLASSES[classes], "--max-queue must be in 1 .. 1000000, but is '0'", "slo-default nobody is no class: there are "]
-        assert len(lines) == len(told) + 1, done.stderr
-        for sentence in told:
-            assert any(line.startswith(f"baton-router: {sentence}") for line in lines), (sentence, done.stderr)
+        for program in ("baton-router", "baton up"):
+            done = run(program, "--model", "m", "--slo-default", "nobody", "--log-level", "loud", *flags, **environment)
+            assert done.returncode == 2
+            lines = done.stderr.splitlines()
+            told = [*WRONG_CLASSES[classes], "--log-level must be one of debug, ", "slo-default nobody is no class: there are "]
+            assert len(lines) == len(told) + 1, done.stderr
+            for sentence in told:
+                assert any(line.startswith(f"{program}: {sentence}") for line in lines), (sentence, done.stderr)
 
 
 @pytest.mark.parametrize("word,told", [("serve", ", did you mean up?"), ("run", ", did you mean chat?"), ("nothing", "")])

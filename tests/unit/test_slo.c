@@ -208,6 +208,16 @@ static void test_missed_by(void **state)
     const struct slo_outcome failed = {false, 1, 1, 1, 1};
     assert_int_equal(slo_missed(&objective, &failed), 1 << SLO_FAILED);
     assert_string_equal(slo_kind_names[SLO_TPOT], "tpot");
+    struct str text;
+    str_init(&text, 256);
+    slo_add_missed(0, &text);
+    assert_string_equal(text.data, "");
+    slo_add_missed(0x1f, &text);
+    assert_string_equal(text.data, "ttft,tpot,itl,e2e,failed");
+    str_deinit(&text);
+    assert_string_equal(slo_verdict_name((struct slo_verdict){true, 0}), "attained");
+    assert_string_equal(slo_verdict_name((struct slo_verdict){true, 2}), "missed");
+    assert_string_equal(slo_verdict_name((struct slo_verdict){false, 2}), "uncounted");
 }
 
 static void test_requests_choose(void **state)

@@ -31,7 +31,7 @@ MUTANTS = {
     "offline_normal": (SLO, "an offline class has priority normal", "        row->priority = PRIORITY_OFFLINE;\n", ""),
     "prefix_name": (SLO, "a prefix of a name is the name", "strlen(classes->items[i].name) == name.length && name.length", "name.length"),
     "rejected_uncounted": (BOOKS, "rejected requests don't count", "outcome.ok = !is_ours(ending->reason);", "outcome.ok = true;"),
-    "clients_fault": (BOOKS, "a client's fault is a miss", "bool counts = !ending->reason || !outcome.ok || left_late;", "bool counts = true;"),
+    "clients_fault": (BOOKS, "a client's fault is a miss", ".counts = !ending->reason || !outcome.ok || left_late,", ".counts = true,"),
     "quota_is_ours": (BOOKS, "a used-up quota is a miss", "return reason != REASON_RATE_LIMITED && reason != REASON_QUOTA &&", "return reason != REASON_QUOTA &&"),
     "left_in_time": (BOOKS, "a client that leaves in time counts", "ending->reason == REASON_CANCELLED && missed;", "ending->reason == REASON_CANCELLED;"),
     "left_late": (BOOKS, "a client that leaves late doesn't count", "ending->reason == REASON_CANCELLED && missed;", "false;"),

@@ -285,3 +285,19 @@ bool slo_attained(const struct slo_objective *objective, const struct slo_outcom
 {
     return !slo_missed(objective, outcome);
 }
+
+void slo_add_missed(unsigned missed, struct str *out)
+{
+    bool first = true;
+    for (int kind = 0; kind < SLO_KINDS; kind++) {
+        if (!(missed >> kind & 1))
+            continue;
+        str_addf(out, "%s%s", first ? "" : ",", slo_kind_names[kind]);
+        first = false;
+    }
+}
+
+const char *slo_verdict_name(struct slo_verdict verdict)
+{
+    return !verdict.counts ? "uncounted" : verdict.missed ? "missed" : "attained";
+}

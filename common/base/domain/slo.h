@@ -90,5 +90,15 @@ bool slo_attained(const struct slo_objective *objective, const struct slo_outcom
 /* The same, with the reasons: a bit 1 << enum slo_kind for each objective that was missed. One that
  * isn't `ok` has SLO_FAILED alone. 0: attained. */
 unsigned slo_missed(const struct slo_objective *objective, const struct slo_outcome *outcome);
+/* Appends "ttft,tpot": the names of these bits. */
+void slo_add_missed(unsigned missed, struct str *out);
+
+/* How an ended request counts for its class. */
+struct slo_verdict {
+    bool counts;     /* false: it ended because of its client */
+    unsigned missed; /* the bits of slo_missed */
+};
+/* Returns "attained", "missed" or "uncounted". */
+const char *slo_verdict_name(struct slo_verdict verdict);
 
 #endif

@@ -6,6 +6,8 @@
 
 /* A queue without placements for so long has no pace. */
 #define STALE_US 60000000
+/* The pace while others wait follows the last ones of about so many. */
+#define PACE_PLACEMENTS 16
 
 enum status placement_init(struct placement *placement, const struct placement_config *config)
 {
@@ -20,8 +22,11 @@ enum status placement_init(struct placement *placement, const struct placement_c
         struct placement_queue *queue = &placement->queues[i];
         TAILQ_INIT(&queue->regiving);
         TAILQ_INIT(&queue->again);
-        TAILQ_INIT(&queue->tenants);
-        TAILQ_INIT(&queue->shared.requests);
+        TAILQ_INIT(&queue->late);
+        for (uint32_t rank = 0; rank < PRIORITIES; rank++) {
+            TAILQ_INIT(&queue->tenants[rank]);
+            TAILQ_INIT(&queue->shared[rank].requests);
+        }
         status = map_create(PLACEMENT_MAX_TENANTS, &queue->by_key);
     }
     if (status != STATUS_OK)
@@ -185,8 +190,11 @@ void placement_track(struct placement *placement, struct placement_request *requ
 void placement_arrived(struct placement *placement, struct placement_request *request, size_t model,
                        uint64_t tenant)
 {
-    *request = (struct placement_request){
-        .model = model, .tenant = tenant, .order = ++placement->arrivals};
+    *request = (struct placement_request){.model = model,
+                                          .tenant = tenant,
+                                          .order = ++placement->arrivals,
+                                          .priority = PRIORITY_NORMAL,
+                                          .due_us = UINT64_MAX};
     TAILQ_INSERT_TAIL(&placement->all, request, all_link);
 }
 
@@ -264,9 +272,19 @@ struct placement_request *placement_next_of(const struct placement_request *requ
 
 /* ------------------------------------------------------------------------------------ the queue */
 
-/* Returns the turn of the tenant, at the end of all if it is new. */
-static struct placement_tenant *tenant_of(struct placement_queue *queue, uint64_t key)
+/* High comes before normal, normal before offline, and late ones come last. */
+static uint32_t rank_of(const struct placement_request *request)
 {
+    static const uint32_t ranks[PRIORITIES] = {
+        [PRIORITY_HIGH] = 0, [PRIORITY_NORMAL] = 1, [PRIORITY_OFFLINE] = 2};
+    return request->late ? PLACEMENT_RANKS - 1 : ranks[request->priority];
+}
+
+/* Returns the turn of the tenant in this rank, at the end of all if it is new. */
+static struct placement_tenant *tenant_of(struct placement_queue *queue, uint64_t key,
+                                          uint32_t rank)
+{
+    key = key * PLACEMENT_RANKS + rank; /* tenants that meet so share a turn */
     struct placement_tenant *tenant = map_get(queue->by_key, key);
     if (tenant)
         return tenant;
@@ -276,13 +294,26 @@ static struct placement_tenant *tenant_of(struct placement_queue *queue, uint64_
         tenant = NULL;
     }
     if (!tenant)
-        tenant = &queue->shared;
+        tenant = &queue->shared[rank];
     else
         TAILQ_INIT(&tenant->requests);
     tenant->key = key;
+    tenant->rank = rank;
     if (!tenant->count)
-        TAILQ_INSERT_TAIL(&queue->tenants, tenant, link);
+        TAILQ_INSERT_TAIL(&queue->tenants[rank], tenant, link);
     return tenant;
+}
+
+/* Inserts it by the time that it is due, behind all of the same. Most come last. */
+static void insert_by_slack(struct placement_requests *list, struct placement_request *request)
+{
+    struct placement_request *before = TAILQ_LAST(list, placement_requests);
+    while (before && before->due_us > request->due_us)
+        before = TAILQ_PREV(before, placement_requests, waiting_link);
+    if (before)
+        TAILQ_INSERT_AFTER(list, before, request, waiting_link);
+    else
+        TAILQ_INSERT_HEAD(list, request, waiting_link);
 }
 
 /* Inserts it by arrival. Most come last. */
@@ -303,7 +334,7 @@ void placement_wait(struct placement *placement, struct placement_request *reque
     struct placement_queue *queue = &placement->queues[request->model];
     ASSERT(!request->waiting);
     request->waiting = true;
-    request->tried = request->lacks = false;
+    request->tried = request->lacks = request->late = false;
     request->turn = turn;
     request->since_us = now_us;
     queue->count++;
@@ -313,9 +344,11 @@ void placement_wait(struct placement *placement, struct placement_request *reque
     } else if (turn == PLACEMENT_AGAIN) {
         insert_by_order(&queue->again, request);
     } else {
-        request->in = tenant_of(queue, request->tenant);
+        uint32_t rank = rank_of(request);
+        request->in = tenant_of(queue, request->tenant, rank);
         request->in->count++;
-        TAILQ_INSERT_TAIL(&request->in->requests, request, waiting_link);
+        queue->ranks[rank]++;
+        insert_by_slack(&request->in->requests, request);
     }
 }
 
@@ -338,8 +371,8 @@ static void leave_tenant(struct placement *placement, struct placement_queue *qu
         return;
     if (placement->pass.tenant == tenant)
         placement->pass.tenant = TAILQ_NEXT(tenant, link);
-    TAILQ_REMOVE(&queue->tenants, tenant, link);
-    if (tenant != &queue->shared)
+    TAILQ_REMOVE(&queue->tenants[tenant->rank], tenant, link);
+    if (tenant != &queue->shared[tenant->rank])
         free(map_take(queue->by_key, tenant->key));
 }
 
@@ -352,14 +385,18 @@ void placement_stop_waiting(struct placement *placement, struct placement_reques
     set_lacks(queue, request, false);
     queue->count--;
     placement->waiting--;
-    if (request->turn == PLACEMENT_NEW) {
-        leave_tenant(placement, queue, request);
-        return;
-    }
+    if (request->turn == PLACEMENT_NEW)
+        queue->ranks[rank_of(request)]--;
     if (placement->pass.next == request)
         placement->pass.next = TAILQ_NEXT(request, waiting_link);
-    TAILQ_REMOVE(request->turn == PLACEMENT_AGAIN ? &queue->again : &queue->regiving, request,
-                 waiting_link);
+    if (request->in)
+        leave_tenant(placement, queue, request);
+    else if (request->turn == PLACEMENT_NEW)
+        TAILQ_REMOVE(&queue->late, request, waiting_link);
+    else if (request->turn == PLACEMENT_AGAIN)
+        TAILQ_REMOVE(&queue->again, request, waiting_link);
+    else
+        TAILQ_REMOVE(&queue->regiving, request, waiting_link);
 }
 
 /* --------------------------------------------------------------------------------------- a pass */
@@ -380,15 +417,38 @@ void placement_begin(struct placement *placement, size_t model, uint64_t now_us)
         prefix_index_expire(placement->prefix_index, now_us);
 }
 
+/* Takes the tenant's late requests out of its turn. The tenant may be gone then. */
+static void retire_late(struct placement *placement, struct placement_tenant *tenant)
+{
+    struct placement_queue *queue = &placement->queues[placement->pass.model];
+    struct placement_request *request, *next;
+    for (request = TAILQ_FIRST(&tenant->requests);
+         request && request->due_us < placement->pass.now_us; request = next) {
+        next = TAILQ_NEXT(request, waiting_link);
+        if (!request->has_ttft)
+            continue;
+        queue->ranks[rank_of(request)]--;
+        leave_tenant(placement, queue, request); /* the last one ends the tenant */
+        request->late = true;
+        queue->ranks[rank_of(request)]++;
+        insert_by_order(&queue->late, request);
+    }
+}
+
 /* Returns the next new request in the turns of the tenants. A tenant keeps its turn until one of
  * its requests is placed. */
-static struct placement_request *next_new(struct placement_pass *pass)
+static struct placement_request *next_new(struct placement *placement)
 {
+    struct placement_pass *pass = &placement->pass;
     while (pass->tenant) {
         struct placement_tenant *tenant = pass->tenant;
-        if (tenant->pass != pass->number)
+        if (tenant->pass != pass->number) {
+            tenant->pass = pass->number;
+            retire_late(placement, tenant);
+            if (pass->tenant != tenant)
+                continue; /* it is gone */
             tenant->next = TAILQ_FIRST(&tenant->requests);
-        tenant->pass = pass->number;
+        }
         struct placement_request *request = tenant->next;
         if (!request) {
             pass->tenant = TAILQ_NEXT(tenant, link);
@@ -400,21 +460,60 @@ static struct placement_request *next_new(struct placement_pass *pass)
     return NULL;
 }
 
-static struct placement_request *next_of_pass(struct placement_pass *pass,
-                                              const struct placement_queue *queue)
+/* Returns a request of the last rank that was passed over too often. NULL: none was. */
+static struct placement_request *owed(const struct placement_queue *queue)
 {
-    if (pass->turn == PLACEMENT_REGIVE && !pass->next) {
+    uint32_t rank = PLACEMENT_RANKS - 1;
+    while (rank && (!queue->ranks[rank] || queue->passed[rank] < PLACEMENT_FLOOR_EVERY - 1))
+        rank--;
+    if (!rank)
+        return NULL;
+    if (rank == PLACEMENT_RANKS - 1)
+        return TAILQ_FIRST(&queue->late);
+    const struct placement_tenant *tenant = TAILQ_FIRST(&queue->tenants[rank]);
+    return tenant ? TAILQ_FIRST(&tenant->requests) : NULL;
+}
+
+/* Goes on to the next turn of the pass. False: it was the last one. */
+static bool next_turn(struct placement_pass *pass, const struct placement_queue *queue)
+{
+    switch (pass->turn) {
+    case PLACEMENT_REGIVE:
         pass->turn = PLACEMENT_AGAIN;
         pass->next = TAILQ_FIRST(&queue->again);
-    }
-    if (pass->turn == PLACEMENT_AGAIN && !pass->next) {
+        return true;
+    case PLACEMENT_AGAIN:
+        pass->turn = PLACEMENT_FLOOR;
+        pass->next = owed(queue);
+        return true;
+    case PLACEMENT_FLOOR:
         pass->turn = PLACEMENT_NEW;
-        pass->tenant = TAILQ_FIRST(&queue->tenants);
+        pass->rank = 0;
+        pass->tenant = TAILQ_FIRST(&queue->tenants[0]);
+        return true;
+    case PLACEMENT_NEW:
+        if (++pass->rank < PRIORITIES) {
+            pass->tenant = TAILQ_FIRST(&queue->tenants[pass->rank]);
+            return true;
+        }
+        pass->turn = PLACEMENT_LATE;
+        pass->next = TAILQ_FIRST(&queue->late);
+        return true;
+    case PLACEMENT_LATE: break;
     }
-    if (pass->turn == PLACEMENT_NEW)
-        return next_new(pass);
-    struct placement_request *request = pass->next;
-    pass->next = TAILQ_NEXT(request, waiting_link);
+    return false;
+}
+
+static struct placement_request *next_of_pass(struct placement *placement)
+{
+    struct placement_pass *pass = &placement->pass;
+    const struct placement_queue *queue = &placement->queues[pass->model];
+    struct placement_request *request = NULL;
+    do {
+        request = pass->turn == PLACEMENT_NEW ? next_new(placement) : pass->next;
+        if (request && pass->turn != PLACEMENT_NEW)
+            pass->next = pass->turn == PLACEMENT_FLOOR ? NULL : TAILQ_NEXT(request, waiting_link);
+    } while (!request && next_turn(pass, queue));
     return request;
 }
 
@@ -425,7 +524,7 @@ struct placement_request *placement_next(struct placement *placement)
     struct placement_request *request = NULL;
     do { /* the life of one that lacked a worker must hear that there is one */
         bool over = pass->stopped && !queue->lacking;
-        request = over ? NULL : next_of_pass(pass, queue);
+        request = over ? NULL : next_of_pass(placement);
     } while (request && pass->stopped && !request->lacks);
     return request;
 }
@@ -434,7 +533,7 @@ struct placement_request *placement_next(struct placement *placement)
 static void end_turn(struct placement *placement, struct placement_tenant *tenant)
 {
     struct placement_pass *pass = &placement->pass;
-    struct placement_tenants *tenants = &placement->queues[pass->model].tenants;
+    struct placement_tenants *tenants = &placement->queues[pass->model].tenants[tenant->rank];
     struct placement_tenant *next = TAILQ_NEXT(tenant, link);
     if (!next)
         return; /* it is the last one, and goes on */
@@ -531,7 +630,19 @@ void placement_placed(struct placement *placement, const struct placement_reques
         if (worker)
             worker->is.placed_at = placement->placements;
     }
-    queue->recent_us[queue->placed++ % PLACEMENT_RECENT] = placement->pass.now_us;
+    uint64_t now_us = placement->pass.now_us;
+    queue->recent_us[queue->placed++ % PLACEMENT_RECENT] = now_us;
+    if (queue->backlog_us) {
+        double gap_us = (double)(now_us - queue->backlog_us);
+        queue->pace_us += (gap_us - queue->pace_us) / (queue->pace_us > 0 ? PACE_PLACEMENTS : 1);
+    }
+    queue->backlog_us = queue->count ? now_us : 0;
+    if (request->turn != PLACEMENT_NEW)
+        return;
+    uint32_t rank = rank_of(request);
+    queue->passed[rank] = 0;
+    while (++rank < PLACEMENT_RANKS)
+        queue->passed[rank] = queue->ranks[rank] ? queue->passed[rank] + 1 : 0;
 }
 
 /* --------------------------------------------------------------------------- expectations */
@@ -569,6 +680,24 @@ uint64_t placement_retry_us(const struct placement *placement, size_t model, uin
     if (drain_us < PLACEMENT_RETRY_LEAST_US)
         return PLACEMENT_RETRY_LEAST_US;
     return drain_us < PLACEMENT_RETRY_MOST_US ? drain_us : PLACEMENT_RETRY_MOST_US;
+}
+
+uint64_t placement_wait_us(const struct placement *placement,
+                           const struct placement_request *request)
+{
+    const struct placement_queue *queue = &placement->queues[request->model];
+    uint32_t rank = rank_of(request), before = queue->count - queue->ranks[rank];
+    for (uint32_t later = rank + 1; later < PLACEMENT_RANKS; later++)
+        before -= queue->ranks[later];
+    uint64_t tenants = 0, turns = queue->ranks[rank];
+    const struct placement_tenant *tenant;
+    if (request->in) {
+        TAILQ_FOREACH(tenant, &queue->tenants[rank], link)
+        tenants++;
+        if (tenants * request->in->count < turns)
+            turns = tenants * request->in->count;
+    }
+    return (uint64_t)((double)(before + turns) * queue->pace_us);
 }
 
 uint32_t placement_reserve(uint32_t total, size_t model_count)

@@ -15,6 +15,12 @@
  * until it has waited PLACEMENT_OVERTAKE_US. From then on nothing behind it in the order is placed
  * before it, or large prompts would starve.
  *
+ * With SLO classes, new requests have a rank. The ones in time come first, by priority, and in a
+ * tenant by the time at which their first token is due: least slack first (EDF: Liu and Layland,
+ * JACM'73). A request that is late, by its class's TTFT, counts for goodput no more: it
+ * is behind all others, by arrival. No rank starves: of PLACEMENT_FLOOR_EVERY new requests that are
+ * placed while others wait in a rank, one is of that rank. So late ones have a floor share of 8%.
+ *
  * Cost of a pass: a request that needs at least as much as one that was found too large since the
  * last change of the candidates isn't searched for again.
  *
@@ -23,6 +29,7 @@
 #define BATON_ROUTER_PLANNER_PLACEMENT_H
 
 #include "common/base/domain/placement_policy.h"
+#include "common/base/domain/priority.h"
 #include "router/planner/answer_length.h"
 #include "router/planner/goodput.h"
 #include "router/planner/prefix_index.h"
@@ -30,15 +37,20 @@
 #include "router/planner/route_policy.h"
 
 #define PLACEMENT_OVERTAKE_US    1000000 /* as long as a worker's own (POLICY_STARVE_US) */
-#define PLACEMENT_RECENT         32      /* placements that the pace is read from */
+#define PLACEMENT_FLOOR_EVERY    12
+#define PLACEMENT_RANKS          (PRIORITIES + 1) /* the last one: late */
+#define PLACEMENT_RECENT         32               /* placements that the pace is read from */
 #define PLACEMENT_RETRY_LEAST_US 1000000
 #define PLACEMENT_RETRY_MOST_US  60000000
-#define PLACEMENT_MAX_TENANTS    4096 /* waiting for one model; more of them share a turn */
+#define PLACEMENT_MAX_TENANTS    4096 /* waiting for one model, in all ranks; more share a turn */
 
 enum placement_turn {
     PLACEMENT_REGIVE, /* its handle needs another reader */
     PLACEMENT_AGAIN,  /* it was placed before */
     PLACEMENT_NEW,
+    /* Turns of a pass: a request never has these. */
+    PLACEMENT_FLOOR, /* before NEW: one request of the rank that was passed over for too long */
+    PLACEMENT_LATE,  /* after NEW */
 };
 
 /* The part of a request's life that its workers' books depend on. */
@@ -92,14 +104,21 @@ struct placement_request {
     /* In the queue. */
     bool waiting, tried, lacks; /* lacks: no worker was there at its last try */
     enum placement_turn turn;
-    uint64_t since_us;           /* when it began to wait */
-    struct placement_tenant *in; /* NEW: its tenant's turn */
+    uint64_t since_us; /* when it began to wait */
+    /* NEW: its order. placement_arrived sets NORMAL and UINT64_MAX, which the
+     * caller may change before it waits. */
+    enum priority priority;
+    uint64_t due_us;             /* its first token; least slack first. UINT64_MAX: by arrival */
+    bool has_ttft;               /* it is late after due_us */
+    bool late;                   /* it waits behind all that are in time */
+    struct placement_tenant *in; /* NEW, in time: its tenant's turn */
     TAILQ_ENTRY(placement_request) all_link, waiting_link, prefill_link, decode_link;
 };
 
+/* A tenant's requests of one rank. */
 struct placement_tenant {
     uint64_t key;
-    uint32_t count;
+    uint32_t rank, count;
     struct placement_requests requests;
     struct placement_request *next; /* the one to try next in pass `pass`; NULL: all were tried */
     uint64_t pass;
@@ -108,10 +127,13 @@ struct placement_tenant {
 TAILQ_HEAD(placement_tenants, placement_tenant);
 
 struct placement_queue {
-    struct placement_requests regiving, again;
-    struct placement_tenants tenants; /* in the order of their turns */
-    struct map *by_key;               /* tenants */
-    struct placement_tenant shared;   /* beyond PLACEMENT_MAX_TENANTS, or without memory */
+    struct placement_requests regiving, again, late;
+    struct placement_tenants tenants[PRIORITIES]; /* by rank, in the order of their turns */
+    struct map *by_key;                           /* tenants of each rank */
+    /* Beyond PLACEMENT_MAX_TENANTS, or without memory. */
+    struct placement_tenant shared[PRIORITIES];
+    uint32_t ranks[PLACEMENT_RANKS];  /* new requests that wait */
+    uint32_t passed[PLACEMENT_RANKS]; /* new ones of earlier ranks placed meanwhile */
     uint32_t count, lacking;          /* requests; those of them that lack a worker */
     /* The smallest request that was found too large. */
     struct {
@@ -120,6 +142,8 @@ struct placement_queue {
     } full;
     uint64_t recent_us[PLACEMENT_RECENT]; /* times of the last placements, a ring */
     uint64_t placed;
+    double pace_us; /* mean time from one placement to the next while others wait; 0: unknown */
+    uint64_t backlog_us; /* the last placement that left others waiting; 0: it left none */
 };
 
 /* A pass over the queue of one model. */
@@ -127,8 +151,9 @@ struct placement_pass {
     uint64_t number, now_us;
     size_t model;
     enum placement_turn turn;
-    struct placement_request *next;  /* REGIVE, AGAIN */
+    struct placement_request *next;  /* all except NEW */
     struct placement_tenant *tenant; /* NEW */
+    uint32_t rank;                   /* NEW */
     bool stopped;                    /* a request holds the place of all behind it */
 };
 
@@ -235,6 +260,12 @@ uint64_t placement_room(const struct placement *placement, size_t model);
 /* Returns the time after which a request that is refused now would find room in the queue: the time
  * in which the queue drains at the pace of the last placements. */
 uint64_t placement_retry_us(const struct placement *placement, size_t model, uint64_t now_us);
+
+/* Returns the time that a new request which waits will wait for its turn, at the pace of the last
+ * placements: behind all of earlier ranks, and in turns with the other tenants of its own. 0: the
+ * pace isn't known. */
+uint64_t placement_wait_us(const struct placement *placement,
+                           const struct placement_request *request);
 
 /* The number of `total` places that are reserved for each of `model_count` models: half of an equal
  * share. The other places go to the first requests that come. */

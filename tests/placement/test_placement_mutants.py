@@ -17,7 +17,9 @@ BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug")) / "plac
 PLANNER = TOP / "router/planner"
 FLAGS = ["-std=gnu17", "-O0", "-D_GNU_SOURCE", "-fno-strict-aliasing", "-w"]
 PRODUCT = [
-    *(PLANNER / name for name in ("admission.c", "calibration.c", "candidates.c", "decision_log.c", "placement.c", "route_policy.c")),
+    *(PLANNER / name for name in ("admission.c", "answer_length.c", "calibration.c", "candidates.c", "decision_log.c", "placement.c",
+                                  "prefix_index.c", "prefix_pairs.c", "prompt_names.c", "route_policy.c")),
+    TOP / "common/base/domain/prefix_hash.c",
     *(TOP / "common/base" / name for name in ("assert.c", "map.c", "rng.c", "status.c", "str.c", "utf8.c")),
 ]
 TESTS = [TOP / "tests/unit" / name for name in ("test_placement.c", "test_candidates.c", "test_route_policy.c", "test_calibration.c", "test_admission.c", "test_decision_log.c")]
@@ -45,7 +47,7 @@ def failures(folder, objects):
     found = []
     for test in TESTS:
         program = folder / test.stem
-        subprocess.run(["cc", str(objects[test]), *(str(objects[source]) for source in PRODUCT), "-lcmocka", "-lm", "-o", str(program)], check=True)
+        subprocess.run(["cc", str(objects[test]), *(str(objects[source]) for source in PRODUCT), "-lcmocka", "-lxxhash", "-lm", "-o", str(program)], check=True)
         done = subprocess.run([program], capture_output=True, text=True, errors="replace", timeout=120, env={"PATH": os.environ["PATH"], **FEW})
         program.unlink()
         names = [line.split()[-1] for line in done.stdout.splitlines() + done.stderr.splitlines() if line.startswith("[  FAILED  ] test_")]

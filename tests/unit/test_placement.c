@@ -240,7 +240,11 @@ static void queue_end(struct queue *q)
             placement_ended(&q->placement, &q->requests[i]);
     assert_int_equal(q->placement.waiting, 0);
     assert_int_equal(q->placement.queues[0].lacking, 0);
-    assert_true(TAILQ_EMPTY(&q->placement.queues[0].tenants));
+    for (uint32_t rank = 0; rank < PLACEMENT_RANKS; rank++)
+        assert_int_equal(q->placement.queues[0].ranks[rank], 0);
+    for (uint32_t rank = 0; rank < PRIORITIES; rank++)
+        assert_true(TAILQ_EMPTY(&q->placement.queues[0].tenants[rank]));
+    assert_true(TAILQ_EMPTY(&q->placement.queues[0].late));
     placement_deinit(&q->placement);
 }
 
@@ -312,6 +316,211 @@ static void test_overtaking_is_bounded(void **state)
     assert_string_equal(pass(&q), "0 ");
     over(&q, large);
     assert_string_equal(pass(&q), "3 4 ");
+    queue_end(&q);
+}
+
+/* --- the ranks of SLO classes --- */
+
+/* Arrives with a TTFT objective; 0: none. */
+static size_t arrives_in(struct queue *q, uint64_t tenant, enum priority priority, uint64_t ttft_us)
+{
+    size_t i = q->count++;
+    struct placement_request *request = &q->requests[i];
+    q->prompts[i] = 1;
+    placement_arrived(&q->placement, request, 0, tenant);
+    request->priority = priority;
+    request->has_ttft = ttft_us > 0;
+    request->due_us = ttft_us ? q->now_us + ttft_us : UINT64_MAX;
+    placement_wait(&q->placement, request, PLACEMENT_NEW, q->now_us);
+    return i;
+}
+
+/* Places one after the other on a single place. Returns their order. */
+static const char *order_of(struct queue *q, int count)
+{
+    static char order[200];
+    order[0] = 0;
+    for (int i = 0; i < count; i++) {
+        const char *placed = pass(q);
+        strncat(order, placed, sizeof order - strlen(order) - 1);
+        if (*placed)
+            over(q, (size_t)atoi(placed));
+    }
+    return order;
+}
+
+static void test_priorities_come_first_and_tenants_in_turns(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 1);
+    arrives_in(&q, 100, PRIORITY_OFFLINE, 0);      /* 0 */
+    arrives_in(&q, 100, PRIORITY_NORMAL, 9000000); /* 1 */
+    arrives_in(&q, 100, PRIORITY_NORMAL, 9000000); /* 2 */
+    arrives_in(&q, 200, PRIORITY_NORMAL, 1000000); /* 3: its own tenant's turn, not before 1 */
+    arrives_in(&q, 200, PRIORITY_HIGH, 9000000);   /* 4 */
+    assert_string_equal(order_of(&q, 5), "4 1 3 2 0 ");
+    queue_end(&q);
+}
+
+static void test_the_least_slack_comes_first_in_a_tenant(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 1);
+    arrives_in(&q, 100, PRIORITY_NORMAL, 5000000); /* 0 */
+    arrives_in(&q, 100, PRIORITY_NORMAL, 0);       /* 1: no objective */
+    arrives_in(&q, 100, PRIORITY_NORMAL, 2000000); /* 2 */
+    arrives_in(&q, 100, PRIORITY_NORMAL, 5000000); /* 3: as 0, and later */
+    arrives_in(&q, 100, PRIORITY_NORMAL, 0);       /* 4 */
+    assert_string_equal(order_of(&q, 5), "2 0 3 1 4 ");
+    queue_end(&q);
+}
+
+static void test_late_ones_wait_behind_all_in_time(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 1);
+    arrives_in(&q, 100, PRIORITY_NORMAL, 1000); /* 0: late soon */
+    arrives_in(&q, 200, PRIORITY_HIGH, 1000);   /* 1: too */
+    q.now_us += 1001;
+    arrives_in(&q, 100, PRIORITY_OFFLINE, 0);               /* 2 */
+    arrives_in(&q, 100, PRIORITY_NORMAL, 1000);             /* 3 */
+    size_t never = arrives_in(&q, 300, PRIORITY_NORMAL, 1); /* 4: only an order, no objective */
+    q.requests[never].has_ttft = false;
+    q.now_us += 1000;                                   /* 3 is just in time */
+    assert_string_equal(order_of(&q, 5), "3 4 2 0 1 "); /* the oldest late one first */
+    queue_end(&q);
+}
+
+/* One of PLACEMENT_FLOOR_EVERY goes to each rank that waits, and the oldest late one is first. */
+static void test_no_rank_starves(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 1);
+    size_t late[2], low;
+    late[0] = arrives_in(&q, 100, PRIORITY_HIGH, 1);
+    late[1] = arrives_in(&q, 200, PRIORITY_NORMAL, 1);
+    q.now_us += 2;
+    low = arrives_in(&q, 100, PRIORITY_OFFLINE, 0);
+    int at[3] = {-1, -1, -1}; /* when these were placed */
+    for (int i = 0; i < 3 * PLACEMENT_FLOOR_EVERY; i++) {
+        q.count = 3; /* one of the flood is there at any time */
+        size_t flood = arrives_in(&q, 300, PRIORITY_HIGH, 1000000);
+        const char *placed = pass(&q);
+        size_t which = (size_t)atoi(placed);
+        assert_true(*placed);
+        over(&q, which);
+        for (size_t k = 0; k < 2; k++)
+            at[k] = which == late[k] ? i : at[k];
+        at[2] = which == low ? i : at[2];
+        if (which != flood)
+            over(&q, flood);
+    }
+    /* the late ones' rank is owed a place first, as it is the last one */
+    assert_int_equal(at[0], PLACEMENT_FLOOR_EVERY - 1);
+    assert_int_equal(at[2], PLACEMENT_FLOOR_EVERY);
+    assert_in_range(at[1], 2 * PLACEMENT_FLOOR_EVERY - 1, 2 * PLACEMENT_FLOOR_EVERY);
+    q.count = 3;
+    queue_end(&q);
+}
+
+/* A rank that nothing waited in has saved up no share. */
+static void test_a_share_is_not_saved_up(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 1);
+    for (int i = 0; i < 2 * PLACEMENT_FLOOR_EVERY; i++) {
+        q.count = 0;
+        arrives_in(&q, 100, PRIORITY_HIGH, 0);
+        assert_string_equal(pass(&q), "0 ");
+        over(&q, 0);
+    }
+    q.count = 0;
+    arrives_in(&q, 100, PRIORITY_OFFLINE, 0);
+    arrives_in(&q, 100, PRIORITY_HIGH, 0);
+    assert_string_equal(order_of(&q, 2), "1 0 ");
+    queue_end(&q);
+}
+
+/* A late request that none has room for holds its place when its share is due. */
+static void test_the_floor_holds_a_place(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 1);
+    decode_of(&q)->unconfirmed_tokens = 400; /* others', 500 at most */
+    size_t large = arrives_in(&q, 100, PRIORITY_NORMAL, 1);
+    q.prompts[large] = 200;
+    q.now_us += PLACEMENT_OVERTAKE_US;
+    for (int i = 0; i < PLACEMENT_FLOOR_EVERY - 1; i++) {
+        q.count = 1;
+        size_t small = arrives_in(&q, 200, PRIORITY_NORMAL, 1000000);
+        assert_string_equal(pass(&q), "1 ");
+        over(&q, small);
+    }
+    q.count = 1;
+    arrives_in(&q, 200, PRIORITY_NORMAL, 1000000);
+    assert_string_equal(pass(&q), "");
+    decode_of(&q)->unconfirmed_tokens = 300;
+    q.placement.candidates.version++;
+    assert_string_equal(pass(&q), "0 ");
+    over(&q, large);
+    assert_string_equal(pass(&q), "1 ");
+    queue_end(&q);
+}
+
+/* Late ones that end, or leave for another reason, are in no list. */
+static void test_late_ones_may_leave_in_a_pass(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 1);
+    for (int i = 0; i < 4; i++)
+        arrives_in(&q, 100 + (uint64_t)i % 2, PRIORITY_NORMAL, 1);
+    q.now_us += 2;
+    placement_begin(&q.placement, 0, q.now_us);
+    struct placement_request *first = placement_next(&q.placement);
+    assert_ptr_equal(first, &q.requests[0]);
+    over(&q, 1); /* the next one */
+    assert_ptr_equal(placement_next(&q.placement), &q.requests[2]);
+    over(&q, 2);
+    assert_ptr_equal(placement_next(&q.placement), &q.requests[3]);
+    assert_null(placement_next(&q.placement));
+    queue_end(&q);
+}
+
+static void test_the_wait_for_a_turn(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 1);
+    for (int i = 0; i < 6; i++)
+        arrives_in(&q, 100, PRIORITY_NORMAL, 90000000);
+    assert_int_equal(placement_wait_us(&q.placement, &q.requests[5]), 0); /* no pace yet */
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(*pass(&q));
+        over(&q, i);
+        q.now_us += 100000;
+    }
+    /* 3, 4 and 5 wait, and one is placed in 100 ms. */
+    assert_int_equal(placement_wait_us(&q.placement, &q.requests[5]), 300000);
+    size_t other = arrives_in(&q, 200, PRIORITY_NORMAL, 90000000);
+    assert_int_equal(placement_wait_us(&q.placement, &q.requests[other]), 200000); /* in turns */
+    size_t high = arrives_in(&q, 100, PRIORITY_HIGH, 90000000);
+    assert_int_equal(placement_wait_us(&q.placement, &q.requests[high]), 100000);
+    assert_int_equal(placement_wait_us(&q.placement, &q.requests[other]), 300000);
+    size_t low = arrives_in(&q, 300, PRIORITY_OFFLINE, 0);
+    assert_int_equal(placement_wait_us(&q.placement, &q.requests[low]), 600000);
+    assert_string_equal(order_of(&q, 6), "7 3 6 4 5 8 ");
+    q.now_us += 60000000; /* an idle time is no pace */
+    arrives_in(&q, 100, PRIORITY_NORMAL, 90000000);
+    arrives_in(&q, 100, PRIORITY_NORMAL, 90000000);
+    assert_string_equal(order_of(&q, 1), "9 ");
+    assert_true(placement_wait_us(&q.placement, &q.requests[10]) <= 100000);
     queue_end(&q);
 }
 
@@ -416,6 +625,11 @@ static void test_the_queue_stays_whole(void **state)
         if (!q.requests[i].order) {
             q.prompts[i] = 1 + rng_below(&rng, 300);
             placement_arrived(&q.placement, &q.requests[i], 0, rng_below(&rng, 6));
+            if (event % 4096 > 2048) { /* as with SLO classes */
+                q.requests[i].priority = (enum priority)rng_below(&rng, PRIORITIES);
+                q.requests[i].has_ttft = rng_below(&rng, 2);
+                q.requests[i].due_us = q.now_us + rng_below(&rng, 400000);
+            }
             placement_wait(&q.placement, &q.requests[i], PLACEMENT_NEW, q.now_us);
         } else if (rng_below(&rng, 3) == 0) {
             over(&q, i);
@@ -425,9 +639,12 @@ static void test_the_queue_stays_whole(void **state)
         }
         if (rng_below(&rng, 2))
             (void)pass(&q);
-        uint32_t waiting = 0;
-        for (size_t k = 0; k < q.count; k++)
+        uint32_t waiting = 0, late = 0;
+        for (size_t k = 0; k < q.count; k++) {
             waiting += q.requests[k].order && q.requests[k].waiting;
+            late += q.requests[k].order && q.requests[k].waiting && q.requests[k].late;
+        }
+        assert_int_equal(q.placement.queues[0].ranks[PLACEMENT_RANKS - 1], late);
         assert_int_equal(q.placement.waiting, waiting);
         assert_int_equal(q.placement.queues[0].count, waiting);
         assert_true(decode_of(&q)->requests <= 4);
@@ -449,11 +666,11 @@ static void test_tenants_beyond_the_limit_share_a_turn(void **state)
         placement_arrived(&placement, &requests[i], 0, i);
         placement_wait(&placement, &requests[i], PLACEMENT_NEW, 1);
     }
-    assert_int_equal(placement.queues[0].shared.count, 2);
+    assert_int_equal(placement.queues[0].shared[1].count, 2);
     for (size_t i = 0; i < count; i++)
         placement_ended(&placement, &requests[i]);
-    assert_int_equal(placement.queues[0].shared.count, 0);
-    assert_true(TAILQ_EMPTY(&placement.queues[0].tenants));
+    assert_int_equal(placement.queues[0].shared[1].count, 0);
+    assert_true(TAILQ_EMPTY(&placement.queues[0].tenants[1]));
     placement_deinit(&placement);
     free(requests);
 }
@@ -537,6 +754,14 @@ int main(void)
         cmocka_unit_test(test_tenants_are_served_in_turns),
         cmocka_unit_test(test_new_tenants_do_not_wait_behind_a_flood),
         cmocka_unit_test(test_overtaking_is_bounded),
+        cmocka_unit_test(test_priorities_come_first_and_tenants_in_turns),
+        cmocka_unit_test(test_the_least_slack_comes_first_in_a_tenant),
+        cmocka_unit_test(test_late_ones_wait_behind_all_in_time),
+        cmocka_unit_test(test_no_rank_starves),
+        cmocka_unit_test(test_a_share_is_not_saved_up),
+        cmocka_unit_test(test_the_floor_holds_a_place),
+        cmocka_unit_test(test_late_ones_may_leave_in_a_pass),
+        cmocka_unit_test(test_the_wait_for_a_turn),
         cmocka_unit_test(test_one_that_has_begun_stops_none_of_another_kind),
         cmocka_unit_test(test_what_is_known_to_be_full_is_not_tried),
         cmocka_unit_test(test_those_placed_again_come_first_by_arrival),

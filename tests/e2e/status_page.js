@@ -33,6 +33,7 @@ globalThis.setTimeout = () => {
     state: elements.state.textContent,
     tiles: elements.tiles.children.map(tile => tile.textContent),
     workers: elements.workers.part("tbody").children.map(cells),
+    classes: elements.slo.part("tbody").children.map(cells),
     ticks: gantt.children.filter(child => child.tag === "text").map(child => child.textContent),
     rows: gantt.children.filter(child => child.tag === "g").map(row => ({
       id: row.attributes["data-id"], trace: row.part("a").attributes.href, words: row.all("text").map(text => text.textContent),

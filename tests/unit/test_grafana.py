@@ -55,6 +55,7 @@ ALERTS = [
                              'baton_time_to_first_token_seconds_bucket{job="baton", le="+Inf"}': "0+5x40"}, "30m"),
     ("BatonSlowTokens", {'baton_inter_token_latency_seconds_bucket{job="baton", le="0.5"}': "0x40", 'baton_inter_token_latency_seconds_bucket{job="baton", le="1"}': "0+5x40",
                          'baton_inter_token_latency_seconds_bucket{job="baton", le="+Inf"}': "0+5x40"}, "30m"),
+    ("BatonErrorBudgetSpent", {'baton_router_slo_error_budget_left{job="baton", slo_class="chat"}': "-0.1x30"}, "20m"),
     ("BatonKvCacheFull", {'baton_kv_cache_usage_perc{job="baton", instance="a"}': "0.97x30", 'baton_num_requests_waiting{job="baton", instance="a"}': "2x30"}, "20m"),
     ("BatonHandoffsFail", {'baton_handoffs_total{job="baton", status="ok"}': "0+10x30", 'baton_handoffs_total{job="baton", status="lost"}': "0+5x30"}, "20m"),
     ("BatonSessionsFlap", {'baton_router_sessions_lost_total{job="baton"}': "0+1x30"}, "20m"),
@@ -89,6 +90,7 @@ HEALTHY = {'up{job="baton", instance="a"}': "1x40", 'baton_router_workers_known{
            'baton_router_requests_total{job="baton", status="overloaded"}': "0x40", 'baton_router_requests{job="baton", state="queued"}': "3x40",
            'baton_time_to_first_token_seconds_bucket{job="baton", le="0.1"}': "0+60x40", 'baton_time_to_first_token_seconds_bucket{job="baton", le="+Inf"}': "0+60x40",
            'baton_inter_token_latency_seconds_bucket{job="baton", le="0.1"}': "0+60x40", 'baton_inter_token_latency_seconds_bucket{job="baton", le="+Inf"}': "0+60x40",
+           'baton_router_slo_error_budget_left{job="baton", slo_class="chat"}': "0x40",
            'baton_kv_cache_usage_perc{job="baton", instance="a"}': "0.99x40", 'baton_num_requests_waiting{job="baton", instance="a"}': "0x40",
            'baton_handoffs_total{job="baton", status="ok"}': "0+60x40", 'baton_handoffs_total{job="baton", status="lost"}': "0x40",
            'baton_router_sessions_lost_total{job="baton"}': "1x40", 'baton_log_lines_lost_total{job="baton", instance="a"}': "0x40"}

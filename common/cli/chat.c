@@ -463,6 +463,7 @@ Baton__V1__GenerateRequest *chat_request(struct chat *chat, uint32_t *ids, size_
     output->return_timing_presence_case = BATON__V1__OUTPUT__RETURN_TIMING_PRESENCE_RETURN_TIMING;
     output->return_timing = true;
     request->model = chat->model;
+    request->slo_class = chat->slo_class;
     set_input(request, chat, ids, id_count, arena);
     request->sampling = make_sampling(chat, arena);
     request->stop = stops;

@@ -42,7 +42,8 @@ struct chat {
     double values[CHAT_OPTIONS];
     size_t stop_count;
     char stops[CHAT_MAX_STOPS][CHAT_MAX_STOP_BYTES + 1];
-    char model[128]; /* "": the only one */
+    char model[128];    /* "": the only one */
+    char slo_class[64]; /* "": the default class */
 };
 
 enum chat_act {

@@ -19,7 +19,7 @@
 #define MAX_SAY_BYTES     (5u << 20)
 
 struct settings {
-    char server[128], model[128], model_dir[1024];
+    char server[128], model[128], model_dir[1024], slo_class[64];
     bool plain, history;
     struct credential_settings credentials;
     struct config_list stop;
@@ -40,6 +40,8 @@ static const struct config_setting settings_table[] = {
     {"model-dir", CONFIG_STRING, AT(model_dir), "", .value = "DIR",
      .help = "Folder of the model with the chat template and tokenizer for the prompts; empty: "
              "the one that `baton up` was given"},
+    {"slo-class", CONFIG_STRING, AT(slo_class), "", .value = "NAME",
+     .help = "SLO class, one of the router's; empty: the router's default", .flag_only = true},
     {"plain", CONFIG_BOOL, AT(plain), "false",
      .help = "No chat template: the model goes on from the transcript as it stands"},
     {"history", CONFIG_BOOL, AT(history), "true",
@@ -352,6 +354,7 @@ static enum status apply_settings(struct talk *talk, const struct config_result 
     const struct settings *settings = &talk->settings;
     struct chat *chat = &talk->chat;
     str_copy(chat->model, sizeof chat->model, settings->model);
+    str_copy(chat->slo_class, sizeof chat->slo_class, settings->slo_class);
     TRY(chat_set(chat, CHAT_MAX_TOKENS, settings->max_tokens, err));
     TRY(apply_options(talk, result, err));
     for (size_t i = 0; i < settings->stop.count; i++)

@@ -186,7 +186,9 @@ static void test_the_request(void **state)
     assert_int_equal(line(f, "x"), CHAT_ASK);
     line(f, "/temperature 0.25");
     line(f, "/stop two words");
+    strcpy(f->chat.slo_class, "chat");
     Baton__V1__GenerateRequest *request = chat_request(&f->chat, NULL, 0, &arena);
+    assert_string_equal(request->slo_class, "chat");
     assert_int_equal(request->text.len, 2);
     assert_memory_equal(request->text.data, "x\n", 2);
     assert_true(request->sampling->temperature == 0.25f);

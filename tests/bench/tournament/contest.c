@@ -1,0 +1,247 @@
+#include "tests/bench/tournament/contest.h"
+
+#include "common/base/assert.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WARM_SHARE  0.1  /* so many requests at the start don't count */
+#define DRIFT_LATER 2000 /* requests after a drift that don't count for calibration */
+
+static uint32_t build_workers(const struct contest *contest, struct virtual_worker *workers)
+{
+    const struct shape *shape = contest->shape;
+    uint32_t count = shape->prefills + shape->decodes;
+    uint32_t chunk = contest->chunk_tokens ? contest->chunk_tokens : 2048;
+    ASSERT(count <= CONTEST_MAX_WORKERS);
+    for (uint32_t i = 0; i < count; i++) {
+        bool prefills = i < shape->prefills;
+        workers[i] = virtual_worker_default(prefills ? ROLE_PREFILL : ROLE_DECODE,
+                                            &contest->profile, WORKLOAD_CONTEXT,
+                                            prefills               ? chunk
+                                            : shape->prompts_first ? 16384
+                                                                   : 512);
+        workers[i].prompts_first = shape->prompts_first;
+        workers[i].scheduler.chunk_us = shape->prompts_first ? 0 : 40000;
+        workers[i].profile.noise_seed = contest->seed * 1000 + i;
+        workers[i].slowness = shape->mixed && i % 2 ? 1.5 : 1;
+        workers[i].reported = shape->liar && i + 1 == count ? 0.5 : 1;
+    }
+    return count;
+}
+
+static void start_drift(const struct contest *contest, struct virtual_cluster *cluster)
+{
+    if (contest->drift == DRIFT_WIPED)
+        virtual_cluster_wipe(cluster);
+    if (contest->drift == DRIFT_SLOW)
+        virtual_cluster_slow(cluster, contest->shape->prefills, 1.5);
+}
+
+/* Runs until half of the requests have come, drifts, and runs to the end. */
+static void run_all(const struct contest *contest, struct virtual_cluster *cluster,
+                    const struct audience *audience)
+{
+    for (uint64_t until_us = 1000000;
+         contest->drift && audience->taken < audience->plan->request_count / 2; until_us += 1000000)
+        virtual_cluster_run(cluster, until_us);
+    start_drift(contest, cluster);
+    virtual_cluster_run(cluster, UINT64_MAX);
+}
+
+/* ------------------------------------------------------------------------------------- figures */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void quantiles(double *values, uint32_t count, double out[3])
+{
+    static const double wanted[] = {0.5, 0.9, 0.99};
+    qsort(values, count, sizeof *values, by_value);
+    for (int i = 0; i < 3; i++)
+        out[i] = count ? values[(uint32_t)(wanted[i] * (count - 1))] : 0;
+}
+
+static int by_prompt(const void *a, const void *b)
+{
+    const struct virtual_outcome *x = *(const struct virtual_outcome *const *)a,
+                                 *y = *(const struct virtual_outcome *const *)b;
+    if (x->prompt_tokens != y->prompt_tokens)
+        return x->prompt_tokens < y->prompt_tokens ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Attainment by prompt length, over the requests first .. last. */
+static void fill_deciles(const struct audience *audience, uint32_t first,
+                         struct contest_result *result)
+{
+    uint32_t count = audience->ended - first;
+    const struct virtual_outcome **order = calloc(count + 1, sizeof *order);
+    ASSERT(order);
+    for (uint32_t i = 0; i < count; i++)
+        order[i] = &audience->outcomes[first + i];
+    qsort(order, count, sizeof *order, by_prompt);
+    for (uint32_t d = 0; d < CONTEST_DECILES; d++) {
+        uint32_t from = count * d / CONTEST_DECILES, to = count * (d + 1) / CONTEST_DECILES,
+                 attained = 0;
+        for (uint32_t i = from; i < to; i++)
+            attained += order[i]->attained;
+        result->deciles[d] = to > from ? (double)attained / (to - from) : 0;
+    }
+    free(order);
+}
+
+static void fill_times(const struct audience *audience, uint32_t first,
+                       struct contest_result *result)
+{
+    double *ttft = calloc(audience->ended + 1, sizeof *ttft),
+           *tpot = calloc(audience->ended + 1, sizeof *tpot);
+    uint32_t count = 0, several = 0;
+    uint64_t cached = 0, prompts = 0;
+    ASSERT(ttft && tpot);
+    for (uint32_t i = first; i < audience->ended; i++) {
+        const struct virtual_outcome *outcome = &audience->outcomes[i];
+        if (outcome->status != TERMINAL_OK)
+            continue;
+        ttft[count++] = (double)outcome->ttft_us / 1e6;
+        cached += outcome->cached_tokens;
+        prompts += outcome->prompt_tokens;
+        if (outcome->answer_tokens > 1)
+            tpot[several++] =
+                (double)(outcome->e2e_us - outcome->ttft_us) / 1e6 / (outcome->answer_tokens - 1);
+    }
+    quantiles(ttft, count, result->ttft_s);
+    quantiles(tpot, several, result->tpot_s);
+    result->cached = prompts ? (double)cached / (double)prompts : 0;
+    free(ttft);
+    free(tpot);
+}
+
+/* Predictions of requests that came before the middle, and at least DRIFT_LATER behind it. */
+static void fill_bins(const struct audience *audience, uint32_t first,
+                      struct contest_result *result)
+{
+    uint32_t middle = audience->plan->request_count / 2;
+    for (uint32_t i = first; i < audience->ended; i++) {
+        const struct virtual_outcome *outcome = &audience->outcomes[i];
+        if (outcome->p_miss < 0 || (i >= middle && i < middle + DRIFT_LATER))
+            continue;
+        struct contest_bins *bins = &result->bins[i >= middle];
+        uint32_t bin = (uint32_t)(outcome->p_miss * CONTEST_BINS);
+        bin = bin < CONTEST_BINS ? bin : CONTEST_BINS - 1;
+        bins->count[bin]++;
+        bins->predicted[bin] += outcome->p_miss;
+        bins->missed[bin] += !outcome->attained;
+    }
+}
+
+static void fill(const struct contest *contest, const struct audience *audience,
+                 struct contest_result *result)
+{
+    uint32_t first = (uint32_t)(WARM_SHARE * audience->ended),
+             devices = contest->shape->prefills + contest->shape->decodes;
+    uint64_t from_us = UINT64_MAX, to_us = 0;
+    for (uint32_t i = first; i < audience->ended; i++) {
+        const struct virtual_outcome *outcome = &audience->outcomes[i];
+        result->requests++;
+        result->attained += outcome->attained;
+        result->answered += outcome->status == TERMINAL_OK;
+        result->refused += outcome->status == TERMINAL_OVERLOADED;
+        from_us = outcome->arrived_us < from_us ? outcome->arrived_us : from_us;
+        to_us = outcome->arrived_us > to_us ? outcome->arrived_us : to_us;
+    }
+    result->span_s = to_us > from_us ? (double)(to_us - from_us) / 1e6 : 1;
+    result->goodput = result->attained / result->span_s / devices;
+    result->offered = result->requests / result->span_s / devices;
+    result->attainment = result->requests ? (double)result->attained / result->requests : 0;
+    fill_deciles(audience, first, result);
+    fill_times(audience, first, result);
+    fill_bins(audience, first, result);
+}
+
+double contest_error(const struct contest_bins *bins, uint32_t *count)
+{
+    double error = 0;
+    *count = 0;
+    for (int i = 0; i < CONTEST_BINS; i++) {
+        error += fabs(bins->predicted[i] - bins->missed[i]);
+        *count += bins->count[i];
+    }
+    return *count ? error / *count : 0;
+}
+
+/* ---------------------------------------------------------------------------------------- runs */
+
+static void run_plan(const struct contest *contest, const struct load_plan *plan,
+                     struct contest_result *result, enum status *status, struct error *err)
+{
+    struct virtual_worker workers[CONTEST_MAX_WORKERS];
+    struct virtual_cluster *cluster;
+    struct audience audience = {.plan = plan, .workload = contest->workload, .seed = contest->seed};
+    if (contest->drift == DRIFT_LONGER) {
+        audience.longer = 3;
+        audience.longer_from = plan->request_count / 2;
+    }
+    audience_open(&audience);
+    struct request_limits limits = request_limits_default();
+    const struct virtual_config config = {.placement = {.model_count = 1,
+                                                        .policy = contest->policy,
+                                                        .goodput = {.off = contest->off},
+                                                        .seed = contest->seed,
+                                                        .prefix_limit = 1u << 20},
+                                          .limits = limits,
+                                          .worker_count = build_workers(contest, workers),
+                                          .workers = workers,
+                                          .max_queue =
+                                              contest->max_queue ? contest->max_queue : 1024,
+                                          .message_us = 200,
+                                          .seed = contest->seed,
+                                          .clients = audience_clients(&audience)};
+    *status = virtual_cluster_create(&config, &cluster, err);
+    if (*status == STATUS_OK) {
+        run_all(contest, cluster, &audience);
+        ASSERT(audience.ended == plan->request_count);
+        fill(contest, &audience, result);
+        result->hash = virtual_cluster_figures(cluster).hash;
+        result->consistent = virtual_cluster_is_consistent(cluster);
+        virtual_cluster_destroy(cluster);
+    }
+    audience_close(&audience);
+}
+
+enum status contest_run(const struct contest *contest, struct contest_result *result,
+                        struct error *err)
+{
+    const struct workload_ask ask = {.data = contest->data,
+                                     .rate = contest->rate,
+                                     .count = contest->count,
+                                     .seed = contest->seed};
+    struct load_plan plan;
+    load_plan_init(&plan);
+    *result = (struct contest_result){0};
+    enum status status = contest->workload->build(&plan, &ask, err);
+    if (status == STATUS_OK)
+        run_plan(contest, &plan, result, &status, err);
+    load_plan_deinit(&plan);
+    return status;
+}
+
+enum status contest_knee(const struct contest *contest, double *rate, struct error *err)
+{
+    uint32_t devices = contest->shape->prefills + contest->shape->decodes;
+    struct contest probe = *contest;
+    struct contest_result result;
+    double low = 0.02, high = 20;
+    while (high / low > 1.02) {
+        double middle = sqrt(low * high);
+        probe.rate = middle * devices;
+        TRY(contest_run(&probe, &result, err));
+        *(result.attainment >= 0.9 ? &low : &high) = middle;
+    }
+    *rate = low;
+    return STATUS_OK;
+}

@@ -52,6 +52,8 @@
       "have running at once")                                                                      \
     X(REFUSED, "refused", INVALID_ARGUMENT, "a worker can't serve this request")                   \
     X(OVERLOADED, "overloaded", RESOURCE_EXHAUSTED, "the queue is full; try again later")          \
+    X(SLO_UNATTAINABLE, "slo_unattainable", RESOURCE_EXHAUSTED,                                    \
+      "it would miss the objectives of its SLO class; try again later")                            \
     X(SLOW_READER, "slow_reader", RESOURCE_EXHAUSTED, "the client doesn't read its stream")        \
     X(ANSWER_TOO_LARGE, "answer_too_large", RESOURCE_EXHAUSTED,                                    \
       "too much for one message; use Generate")                                                    \

@@ -146,6 +146,8 @@ static enum status open_views(struct router *router, struct error *err)
     const struct router_config *config = &router->config;
     const struct request_observers_config views = {
         .trace_requests = config->trace_requests,
+        .decisions = config->decisions,
+        .decision_percent = config->decision_percent,
         .access_log = config->access_log,
         .collector = {.url = config->otlp_endpoint,
                       .certificates = router->otlp_tls,
@@ -325,6 +327,7 @@ static enum status start_figures(struct router *router, struct error *err)
                                    .board = &router->board,
                                    .models = &router->models,
                                    .traces = router->views.traces,
+                                   .decisions = router->views.decisions,
                                    .recent = router->views.recent};
     struct http_server_config http = {.listen = config->metrics_listen,
                                       .routes = admin_routes,

@@ -52,6 +52,7 @@ struct router_config {
     bool force_local_prefill;
     int reasoning; /* 1: on */
     uint32_t trace_requests;
+    uint32_t decisions, decision_percent; /* kept; sampled */
     char access_log[1024];
     char otlp_endpoint[HTTP_URL_BYTES];
     struct tls_client_settings otlp_tls;

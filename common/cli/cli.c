@@ -81,6 +81,7 @@ int cli_main(int argc, char **argv)
         {"status", "show the cluster's workers", cmd_status},
         {"top", "watch workers, queues, tokens a second, TTFT and TPOT", cmd_top},
         {"trace", "show where one request spent its time", cmd_trace},
+        {"explain", "show why one request went to its workers, or was rejected", cmd_explain},
         {"tokenize", "text to token ids", cmd_tokenize},
         {"detokenize", "token ids to text", cmd_detokenize},
         {"chat-template", "the prompt that a chat request becomes", cmd_chat_template},

@@ -14,7 +14,7 @@
 
 #define MAX_OUTPUT_BYTES (1u << 20)
 /* A byte of an id takes up to three. */
-#define MAX_TARGET_BYTES (3 * REQUEST_MAX_ID_BYTES + strlen("/trace/?choice=15"))
+#define MAX_TARGET_BYTES (3 * REQUEST_MAX_ID_BYTES + strlen("/decisions/?choice=15"))
 
 struct settings {
     struct figures_settings router;
@@ -53,9 +53,11 @@ static const struct config_program program = {
     .max_positionals = 1,
 };
 
-static void make_path(const char *id, uint32_t choice, struct str *path)
+/* `door`: "/trace". */
+static void make_path(const char *door, const char *id, uint32_t choice, struct str *path)
 {
-    str_add(path, id ? "/trace/" : "/trace");
+    str_add(path, door);
+    str_add(path, id ? "/" : "");
     for (; id && *id; id++) {
         bool plain = (*id >= 'a' && *id <= 'z') || (*id >= 'A' && *id <= 'Z') ||
                      (*id >= '0' && *id <= '9') || strchr("-_.", *id);
@@ -71,7 +73,7 @@ static enum status fetch(const struct settings *settings, const struct figures_c
     const struct http_remote *router = &call->router;
     struct str path;
     str_init(&path, MAX_TARGET_BYTES);
-    make_path(id, settings->choice, &path);
+    make_path("/trace", id, settings->choice, &path);
     enum status status = path.truncated
                              ? error_set(err, STATUS_LIMIT, "no request has so long an id")
                              : http_get(router, path.data, settings->timeout_us, text, err);
@@ -128,5 +130,87 @@ int cmd_trace(int argc, char **argv)
     if (status == STATUS_OK)
         return 0;
     fprintf(stderr, "baton trace: %s\n", err.text);
+    return 1;
+}
+
+/* ---------------------------------------------------------------------------- baton explain */
+
+struct explain_settings {
+    struct figures_settings router;
+    bool json;
+    uint32_t choice;
+    uint64_t timeout_us;
+};
+
+#undef AT
+#define AT(field) CONFIG_AT(struct explain_settings, field)
+static const struct config_setting explain_table[] = {
+    FIGURES_ROWS(struct explain_settings, router),
+    {"choice", CONFIG_U64, AT(choice), "0", "0", "15",
+     .help = "Which of the answers, where the request asked for several: 1 is the second"},
+    {"json", CONFIG_BOOL, AT(json), "false", .help = "The router's own JSON instead of the tables"},
+    {"timeout", CONFIG_DURATION, AT(timeout_us), "5s", "1ms", "10m", .help = "Give up after that"},
+};
+
+static void explain_check(const void *settings, struct str *mistakes)
+{
+    figures_settings_check(&((const struct explain_settings *)settings)->router, mistakes);
+}
+
+static const struct config_program explain_program = {
+    .name = "baton explain",
+    .summary =
+        "Shows why a request went to its workers, or was rejected: the choices that the placement "
+        "policy scored, their predictions, and what became of it.\n"
+        "REQUEST_ID is the client's request_id, or the one that the answer names. The router keeps "
+        "a sample of its decisions (its --decision-sample and --decisions). docs/goodput.md "
+        "explains the columns.",
+    .usage = "REQUEST_ID",
+    .settings = explain_table,
+    .setting_count = sizeof explain_table / sizeof *explain_table,
+    .check = explain_check,
+    .max_positionals = 1,
+};
+
+static enum status explain(const struct explain_settings *settings, const struct figures_call *call,
+                           const char *id, struct error *err)
+{
+    struct str path, text, out;
+    str_init(&path, MAX_TARGET_BYTES);
+    str_init(&text, MAX_OUTPUT_BYTES);
+    str_init(&out, MAX_OUTPUT_BYTES);
+    make_path("/decisions", id, settings->choice, &path);
+    enum status status = path.truncated
+                             ? error_set(err, STATUS_LIMIT, "no request has so long an id")
+                             : http_get(&call->router, path.data, settings->timeout_us, &text, err);
+    if (status == STATUS_OK) /* also where JSON is shown: it says whether there is a decision */
+        status = explain_view_print(text.data, text.length, terminal_color(), &out, err);
+    if (status == STATUS_OK)
+        fputs(settings->json ? text.data : out.data, stdout);
+    str_deinit(&out);
+    str_deinit(&text);
+    str_deinit(&path);
+    return status;
+}
+
+int cmd_explain(int argc, char **argv)
+{
+    struct explain_settings settings;
+    struct config_result result;
+    config_load_or_exit(&explain_program, argc, argv, &settings, &result);
+    struct error err;
+    if (!result.positional_count) {
+        fprintf(stderr, "baton explain: give REQUEST_ID\n");
+        return 2;
+    }
+    log_init("explain", LOG_WARN);
+    struct figures_call call;
+    enum status status = figures_call_open(&settings.router, &call, &err);
+    if (status == STATUS_OK)
+        status = explain(&settings, &call, result.positionals[0], &err);
+    figures_call_close(&call);
+    if (status == STATUS_OK)
+        return 0;
+    fprintf(stderr, "baton explain: %s\n", err.text);
     return 1;
 }

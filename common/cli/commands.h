@@ -18,6 +18,7 @@ int cmd_status(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 /* Shows how one request spent its time. */
 int cmd_trace(int argc, char **argv);
+int cmd_explain(int argc, char **argv);
 /* Text to token ids and back by a tokenizer.json, without a cluster. */
 int cmd_tokenize(int argc, char **argv);
 int cmd_detokenize(int argc, char **argv);

@@ -15,8 +15,9 @@
 /* The trace view. */
 #define MAX_TRACE_BYTES (1u << 20)
 #define MAX_MS          1e15
-#define FIXED_COLUMNS   48 /* label, worker, two times and the edges */
-#define NOTE_COLUMNS    11 /* fixed columns, behind the first time, that notes may use */
+#define MAX_SCORE       1e30 /* a number of a decision */
+#define FIXED_COLUMNS   48   /* label, worker, two times and the edges */
+#define NOTE_COLUMNS    11   /* fixed columns, behind the first time, that notes may use */
 
 /* Writes a counter's growth a second between two looks. "-": not known (the counter began anew). */
 static void describe_rate(const struct top_look *before, const struct top_look *now, int64_t was,
@@ -459,4 +460,221 @@ void trace_view_print(const struct trace_view *view, unsigned columns, bool colo
     for (size_t i = 0; i < view->bar_count; i++)
         print_bar(&view->bars[i], scale_ms, width, color, out);
     print_figures(view, out);
+}
+
+/* --- decisions --- */
+
+struct explained {
+    char prefill[64], decode[64];
+    double ttft_ms, tpot_ms, p_miss, others, price, total;
+    bool chosen;
+};
+
+static enum status read_choice(const struct json_value *object, struct explained *is,
+                               struct error *err)
+{
+    TRY(read_text(object, "prefill", is->prefill, sizeof is->prefill, err));
+    TRY(read_text(object, "decode", is->decode, sizeof is->decode, err));
+    TRY(json_get_bool(object, "chosen", &is->chosen, err));
+    TRY(json_get_double(object, "ttft_ms", -MAX_SCORE, MAX_SCORE, &is->ttft_ms, err));
+    TRY(json_get_double(object, "tpot_ms", -MAX_SCORE, MAX_SCORE, &is->tpot_ms, err));
+    TRY(json_get_double(object, "p_miss", -MAX_SCORE, MAX_SCORE, &is->p_miss, err));
+    TRY(json_get_double(object, "others", -MAX_SCORE, MAX_SCORE, &is->others, err));
+    TRY(json_get_double(object, "price", -MAX_SCORE, MAX_SCORE, &is->price, err));
+    return json_get_double(object, "total", -MAX_SCORE, MAX_SCORE, &is->total, err);
+}
+
+/* Appends a cell of 9 columns. "-": not predicted. */
+static void add_cell(struct str *out, bool known, const char *format, double value)
+{
+    char text[32] = "-";
+    if (known)
+        snprintf(text, sizeof text, format, value);
+    str_addf(out, " %8.8s", text);
+}
+
+static void print_choice(const struct explained *is, bool color, struct str *out)
+{
+    str_addf(out, "%s%c %-13.13s %-13.13s", is->chosen && color ? "\033[1m" : "",
+             is->chosen ? '>' : ' ', *is->prefill ? is->prefill : "-",
+             *is->decode ? is->decode : "-");
+    add_cell(out, is->ttft_ms > 0, "%.1f", is->ttft_ms);
+    add_cell(out, is->tpot_ms > 0, "%.1f", is->tpot_ms);
+    add_cell(out, is->p_miss >= 0, "%.1f%%", is->p_miss * 100);
+    str_addf(out, " %6.3f %6.3f %7.4g%s\n", is->others, is->price, is->total,
+             is->chosen && color ? "\033[0m" : "");
+}
+
+static void print_why(const struct explained *won, const struct explained *next, const char *why,
+                      struct str *out)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%.24s%s%.24s", next->prefill,
+             *next->prefill && *next->decode ? ", " : "", next->decode);
+    if (!strcmp(why, "only"))
+        str_add(out, "  It was the only choice.\n");
+    else if (!strcmp(why, "explored"))
+        str_addf(out,
+                 "  It was drawn at random: a worker that looks slow must be looked at again.\n"
+                 "  The next best is %s.\n",
+                 name);
+    else if (!strcmp(why, "affinity"))
+        str_add(out, "  Workers that hold the beginning of its prompt come first.\n");
+    else if (won->total < next->total)
+        str_addf(out, "  Its total is the least: %.4g below %s.\n", next->total - won->total, name);
+    else
+        str_addf(out,
+                 "  Its total is as good as that of %s.\n"
+                 "  The least device time wins, then the worker that was unused for longest.\n",
+                 name);
+}
+
+static enum status print_choices(const struct json_value *decision, bool color, struct str *out,
+                                 struct error *err)
+{
+    const struct json_value *list;
+    struct explained won = {.total = 0}, next = {.total = MAX_SCORE};
+    char why[16] = "";
+    TRY(read_text(decision, "why", why, sizeof why, err));
+    TRY(json_get_array(decision, "alternatives", &list, err));
+    str_addf(out, "  %-13s %-13s %8s %8s %8s %6s %6s %7s\n", "PREFILL", "DECODE", "TTFT MS",
+             "TPOT MS", "P(MISS)", "OTHERS", "PRICE", "TOTAL");
+    for (size_t i = 0; i < json_count(list); i++) {
+        struct explained is = {.total = 0};
+        TRY(read_choice(json_at(list, i), &is, err));
+        print_choice(&is, color, out);
+        if (is.chosen)
+            won = is;
+        else if (is.total < next.total)
+            next = is;
+    }
+    if (json_count(list))
+        print_why(&won, &next, json_count(list) > 1 ? why : "only", out);
+    return STATUS_OK;
+}
+
+static enum status print_verdict(const struct json_value *decision, struct str *out,
+                                 struct error *err)
+{
+    char verdict[16] = "";
+    double used;
+    bool calibrated;
+    int64_t retry_s;
+    TRY(read_text(decision, "verdict", verdict, sizeof verdict, err));
+    TRY(json_get_double(decision, "p_miss_used", -MAX_SCORE, MAX_SCORE, &used, err));
+    TRY(json_get_bool(decision, "calibrated", &calibrated, err));
+    TRY(read_count(decision, "retry_after_s", &retry_s, err));
+    if (used >= 0)
+        str_addf(out, "  P(miss) %.1f%% by what became of such predictions%s.\n", used * 100,
+                 calibrated ? "" : ".\n  Not enough is known of them yet to act on it");
+    if (!strcmp(verdict, "rejected"))
+        str_addf(out, "  It was rejected (slo_unattainable): try again after %" PRId64 " s.\n",
+                 retry_s);
+    else if (!strcmp(verdict, "let_through"))
+        str_add(out, "  It was let through, to learn whether a rejection would have been right.\n");
+    return STATUS_OK;
+}
+
+static enum status print_outcome(const struct json_value *decision, bool has_objective,
+                                 struct str *out, struct error *err)
+{
+    const struct json_value *outcome;
+    char status[40] = "";
+    double ttft_ms, tpot_ms, e2e_ms;
+    bool known, attained;
+    TRY(json_get_object(decision, "outcome", &outcome, err));
+    TRY(read_text(outcome, "status", status, sizeof status, err));
+    TRY(json_get_bool(outcome, "known", &known, err));
+    TRY(json_get_bool(outcome, "attained", &attained, err));
+    TRY(read_ms(outcome, "ttft_ms", &ttft_ms, err));
+    TRY(read_ms(outcome, "tpot_ms", &tpot_ms, err));
+    TRY(read_ms(outcome, "e2e_ms", &e2e_ms, err));
+    str_addf(out, "  %s", *status ? status : "not over yet");
+    if (known && has_objective)
+        str_add(out, attained ? ", attained" : ", missed");
+    if (ttft_ms > 0)
+        str_addf(out, ": TTFT %.1f ms", ttft_ms);
+    if (tpot_ms > 0)
+        str_addf(out, ", TPOT %.1f ms", tpot_ms);
+    if (e2e_ms > 0)
+        str_addf(out, ", total %.1f ms", e2e_ms);
+    str_add(out, "\n");
+    return STATUS_OK;
+}
+
+static enum status print_decision(const struct json_value *decision, bool color, struct str *out,
+                                  struct error *err)
+{
+    static const char *const kinds[][2] = {
+        {"ttft_ms", "TTFT"}, {"tpot_ms", "TPOT"}, {"itl_ms", "ITL"}, {"e2e_ms", "E2E"}};
+    char model[128] = "", class[40] = "", policy[32] = "";
+    const struct json_value *objective;
+    int64_t attempt, considered, prompt_tokens;
+    double waited_ms;
+    bool reader_only, has_objective = false;
+    TRY(read_text(decision, "model", model, sizeof model, err));
+    TRY(read_text(decision, "slo_class", class, sizeof class, err));
+    TRY(read_text(decision, "policy", policy, sizeof policy, err));
+    TRY(read_count(decision, "attempt", &attempt, err));
+    TRY(read_count(decision, "considered", &considered, err));
+    TRY(read_count(decision, "prompt_tokens", &prompt_tokens, err));
+    TRY(read_ms(decision, "waited_ms", &waited_ms, err));
+    TRY(json_get_bool(decision, "reader_only", &reader_only, err));
+    TRY(json_get_object(decision, "objective", &objective, err));
+    str_addf(out,
+             "\nattempt %" PRId64 ", %.1f ms after its arrival: %s by %s, of %" PRId64
+             " choice%s\n  model %.50s, %" PRId64 " prompt tokens",
+             attempt, waited_ms, reader_only ? "its decode worker" : "its workers", policy,
+             considered, considered == 1 ? "" : "s", model, prompt_tokens);
+    if (*class)
+        str_addf(out, "\n  class %s", class);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        double ms;
+        TRY(read_ms(objective, kinds[i][0], &ms, err));
+        if (ms > 0)
+            str_addf(out, "%s%s %g ms", has_objective ? ", " : ": ", kinds[i][1], ms);
+        has_objective |= ms > 0;
+    }
+    str_add(out, "\n");
+    TRY(print_choices(decision, color, out, err));
+    TRY(print_verdict(decision, out, err));
+    return print_outcome(decision, has_objective, out, err);
+}
+
+static enum status print_decisions(const struct json_value *root, bool color, struct str *out,
+                                   struct error *err)
+{
+    const struct json_value *list;
+    char id[160] = "";
+    int64_t percent, kept, choice;
+    TRY(read_text(root, "request", id, sizeof id, err));
+    TRY(read_count(root, "sample_percent", &percent, err));
+    TRY(read_count(root, "kept", &kept, err));
+    TRY(read_count(root, "choice", &choice, err));
+    TRY(json_get_array(root, "decisions", &list, err));
+    if (!json_count(list))
+        return error_set(err, STATUS_NOT_FOUND,
+                         "the router has no decision about %.140s: it samples %" PRId64
+                         "%% of the requests and keeps the newest %" PRId64
+                         " decisions. Start it with --decision-sample 100 to keep all, and with "
+                         "more --decisions to keep them for longer",
+                         id, percent, kept);
+    str_addf(out, "request %s", id);
+    if (choice)
+        str_addf(out, ", choice %" PRId64, choice);
+    str_add(out, "\n");
+    for (size_t i = 0; i < json_count(list); i++)
+        TRY(print_decision(json_at(list, i), color, out, err));
+    return STATUS_OK;
+}
+
+enum status explain_view_print(const char *text, size_t length, bool color, struct str *out,
+                               struct error *err)
+{
+    struct json *json;
+    const struct json_limits limits = {.max_bytes = MAX_TRACE_BYTES, .max_depth = 8};
+    TRY(json_parse(text, length, limits, &json, err));
+    enum status status = print_decisions(json_root(json), color, out, err);
+    json_destroy(json);
+    return status;
 }

@@ -1,5 +1,5 @@
-/* Views for a terminal: the screen of `baton top`, and the timeline of `baton trace`. Texts from
- * outside are shown without control bytes. */
+/* Views for a terminal: the screen of `baton top`, the timeline of `baton trace`, the tables of
+ * `baton explain`. Texts from outside are shown without control bytes. */
 #ifndef BATON_CLI_VIEWS_H
 #define BATON_CLI_VIEWS_H
 
@@ -51,5 +51,14 @@ enum status trace_view_parse(const char *json, size_t length, struct trace_view 
 /* Appends lines of at most `columns`, which is put between TRACE_VIEW_MIN_COLUMNS and
  * TRACE_VIEW_MAX_COLUMNS. `color`: with escapes. */
 void trace_view_print(const struct trace_view *view, unsigned columns, bool color, struct str *out);
+
+/* --- the decisions about a request --- */
+
+/* Appends the decisions that the router answers GET /decisions/ID with
+ * (router/ops/decision_ring.h): for each a table of the choices, why one of them won, and how the
+ * request ended. Fits into 80 columns. STATUS_NOT_FOUND: the router has none, and the sentence says
+ * how it would have. STATUS_INVALID: not such an answer. */
+enum status explain_view_print(const char *json, size_t length, bool color, struct str *out,
+                               struct error *err) WARN_UNUSED;
 
 #endif

@@ -278,6 +278,8 @@ enum reason request_reason(const struct request *request)
     case TERMINAL_DEADLINE: return REASON_DEADLINE;
     case TERMINAL_INVALID: return invalid_reason(life->reason);
     case TERMINAL_OVERLOADED:
+        if (!strcmp(life->reason, reason_name(REASON_SLO_UNATTAINABLE)))
+            return REASON_SLO_UNATTAINABLE;
         return strcmp(life->reason, reason_name(REASON_SLOW_READER)) ? REASON_OVERLOADED
                                                                      : REASON_SLOW_READER;
     case TERMINAL_UNAVAILABLE:
@@ -295,7 +297,7 @@ void request_sentence(const struct request *request, enum reason reason, uint64_
                       struct error *sentence)
 {
     uint64_t age_ms = (now_us - request->timing.arrival_us) / 1000;
-    bool refused = request->life.status == TERMINAL_INVALID;
+    bool refused = request->life.status == TERMINAL_INVALID || reason == REASON_SLO_UNATTAINABLE;
     bool late = reason == REASON_DEADLINE && !strcmp(request->life.reason, REQUEST_LATE);
     const char *why = reason == REASON_STEP_FAILED                     ? request->failure
                       : refused || late || reason == REASON_NO_WORKERS ? request->refusal

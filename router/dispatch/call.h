@@ -48,6 +48,7 @@
 #include "router/dispatch/answer_deltas.h"
 #include "router/dispatch/inbox.h"
 #include "router/ops/access.h"
+#include "router/ops/decision_ring.h"
 #include "router/ops/request_trace.h"
 #include "router/planner/placement.h"
 #include "router/planner/request_life.h"
@@ -158,10 +159,15 @@ struct request {
     Baton__Worker__V1__Handle handle; /* from the last accepted Opened; owns .blocks */
     uint32_t opened_attempt;  /* its Opened waits for the prompt's logprobs; 0: none waits */
     char source_address[128]; /* the worker's that holds the handle */
-    enum route_lack lack;     /* why the last placement pass had no worker for it */
-    struct route_kind kind;   /* weights and numerics of the workers that gave the first token */
-    char refusal[448];        /* the sentence of the worker or the placement that refused it */
-    char failure[256];        /* the sentence of the worker that could not compute a step of it */
+    struct admission_request admission; /* how it was judged */
+    uint32_t retry_after_s;             /* it was rejected: when to come back */
+    /* Serials of its newest decisions in the log. */
+    uint32_t decision_count;
+    uint64_t decisions[DECISION_RING_MAX_SHOWN];
+    enum route_lack lack;   /* why the last placement pass had no worker for it */
+    struct route_kind kind; /* weights and numerics of the workers that gave the first token */
+    char refusal[448];      /* the sentence of the worker or the placement that refused it */
+    char failure[256];      /* the sentence of the worker that could not compute a step of it */
     TAILQ_ENTRY(request) all_link, dirty_link;
 };
 TAILQ_HEAD(request_list, request);

@@ -465,7 +465,8 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
         goto fail_requests;
     if (placement_init(&dispatch->placement, &placement) != STATUS_OK)
         goto fail_tenants;
-    if (failures_init(dispatch, clock_now_us()) != STATUS_OK)
+    if (failures_init(dispatch, clock_now_us()) != STATUS_OK ||
+        decisions_init(dispatch) != STATUS_OK)
         goto fail_placement;
     *out = dispatch;
     return STATUS_OK;
@@ -550,6 +551,7 @@ void dispatch_free(struct dispatch *dispatch)
     for (struct inbox_message *message; (message = ring_pop(dispatch->inbox.ring));)
         discard(message);
     failures_deinit(dispatch);
+    free(dispatch->decisions);
     placement_deinit(&dispatch->placement);
     map_destroy(dispatch->requests);
     map_destroy(dispatch->tenants);

@@ -168,6 +168,7 @@ static void show_end(struct dispatch *dispatch, struct request *request, enum re
         router_metrics_answered(dispatch->config.metrics, request->call->model, &request->timing,
                                 request->emitted_count, &request->predicted);
     request_observers_ended(&dispatch->config.views, request, reason, dispatch->now_us);
+    request_outcome(dispatch, request, reason);
 }
 
 /* Decides how a call ends: its last choice ended well, or `failed` failed with `reason`. */
@@ -274,6 +275,8 @@ static void tell_group(struct dispatch *dispatch, struct call *call, const char 
     const struct call_client_ops *ops = call->client.ops;
     if (call->why == REASON_OVERLOADED && ops->retry_after)
         ops->retry_after(call->client.handle, dispatch_retry_after_s(dispatch, call->model));
+    if (call->why == REASON_SLO_UNATTAINABLE && call->failed && ops->retry_after)
+        ops->retry_after(call->client.handle, call->failed->retry_after_s);
     ops->status(call->client.handle, call->why, sentence);
 }
 
@@ -414,6 +417,7 @@ static void begin_choice(struct dispatch *dispatch, struct request *request)
     struct life_actions actions;
     TAILQ_INSERT_TAIL(&dispatch->all, request, all_link);
     placement_arrived(&dispatch->placement, &request->placing, call->model, call->tenant);
+    request_rank(dispatch, request);
     retry_budget_arrived(&dispatch->budgets[call->model]);
     request->counted_state = REQUEST_QUEUED;
     gauge_add(metrics_of(dispatch, call)->requests_by_state[REQUEST_QUEUED], 1);
@@ -552,6 +556,7 @@ void call_begin(struct dispatch *dispatch, struct call *first)
             keep_alive(dispatch, call);
             begin_choice(dispatch, &call->choices[0]);
             ask_constraint(dispatch, call);
+            request_judge_arrival(dispatch, &call->choices[0]);
         }
     }
 }

@@ -1,5 +1,6 @@
 /* Shared by the files of the dispatcher: dispatch.c (start, end, admission, turns), dispatch_call.c
- * (calls and their choices), dispatch_place.c (which worker a request gets), dispatch_failures.c
+ * (calls and their choices), dispatch_place.c (which worker a request gets), dispatch_decide.c
+ * (which requests are rejected), dispatch_failures.c
  * (which workers get none, and which retries wait), dispatch_worker.c (messages to workers and from
  * them). */
 #ifndef BATON_ROUTER_DISPATCH_DISPATCH_INTERNAL_H
@@ -7,6 +8,7 @@
 
 #include "common/base/map.h"
 #include "router/dispatch/dispatch.h"
+#include "router/planner/admission.h"
 #include "router/planner/breaker.h"
 #include "router/planner/placement.h"
 #include "router/planner/retry_budget.h"
@@ -16,6 +18,13 @@
 
 #define BOARD_EVERY_US 50000 /* between two copies of all workers to the status board */
 #define BOARD_AT_ONCE  64    /* so few are copied at once when the state of one changes */
+
+/* One SLO class of one model. */
+struct class_decisions {
+    struct admission_class admission;
+    struct gauge *error[ADMISSION_STAGES], *calibrated[ADMISSION_STAGES], *share;
+    struct counter *missed, *attained; /* let through */
+};
 
 struct dispatch {
     struct dispatch_config config;
@@ -63,6 +72,9 @@ struct dispatch {
     uint64_t board_due_us;   /* loads have changed: it is shown then; UINT64_MAX: they haven't */
     uint64_t board_shown_us; /* the last time */
     bool draining, stopping;
+    struct class_decisions *decisions; /* [models x SLO classes]; NULL: there are no classes */
+    struct gauge *regret;              /* NULL: there are no classes */
+    struct rng decision_rng;
 };
 
 /* --- dispatch.c --- */
@@ -117,6 +129,18 @@ uint64_t request_least_us(const struct dispatch *dispatch, const struct request 
 /* Writes request->refusal for a request that ends because no worker was there, from the last
  * placement pass. */
 void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request *request);
+
+/* --- dispatch_decide.c --- */
+enum status decisions_init(struct dispatch *dispatch) WARN_UNUSED;
+/* Sets its rank in the queue. Call it before it waits. */
+void request_rank(const struct dispatch *dispatch, struct request *request);
+/* It has arrived. If others wait before it, and it would miss: rejects it. */
+void request_judge_arrival(struct dispatch *dispatch, struct request *request);
+/* Its workers are chosen: logs the decision. True: it would miss, and was rejected. */
+bool request_is_rejected(struct dispatch *dispatch, struct request *request,
+                         struct decision *decision, const struct route_choice *choice);
+/* It ended, and its trace has the verdict of its class: learns from it. */
+void request_outcome(struct dispatch *dispatch, const struct request *request, enum reason reason);
 
 /* --- dispatch_failures.c --- */
 enum status failures_init(struct dispatch *dispatch, uint64_t now_us) WARN_UNUSED;

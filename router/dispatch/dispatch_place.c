@@ -61,12 +61,13 @@ void request_track(struct dispatch *dispatch, struct request *request)
 
 /* Sets *placed_tokens to the tokens that it is placed for. */
 static struct route_choice choose(struct dispatch *dispatch, struct request *request,
-                                  uint64_t *placed_tokens)
+                                  struct decision *decision, uint64_t *placed_tokens)
 {
     struct placement_ask ask = {.request = {.kind = request->emitted_count ? &request->kind : NULL,
                                             .prompt_tokens = prompt_tokens(request),
                                             .total_tokens = least_tokens(request),
                                             .ends_at_prefill = ends_at_prefill(request),
+                                            .decision = decision,
                                             .avoid_prefill = request->place.avoid_prefill,
                                             .avoid_decode = request->place.avoid_decode}};
     const struct route_handle handle = {.prefill = request->life.prefill,
@@ -271,11 +272,14 @@ static bool end_hopeless(struct dispatch *dispatch, struct request *request, uin
 static void try_request(struct dispatch *dispatch, struct request *request)
 {
     uint64_t placed_tokens;
-    struct route_choice choice = choose(dispatch, request, &placed_tokens);
+    struct decision decision;
+    decision_begin(&decision, placement_policy_names[dispatch->placement.config.policy]);
+    struct route_choice choice = choose(dispatch, request, &decision, &placed_tokens);
     struct life_actions actions;
     switch (choice.outcome) {
     case ROUTE_PLACED:
-        if (!end_hopeless(dispatch, request, choice.decode))
+        if (!end_hopeless(dispatch, request, choice.decode) &&
+            !request_is_rejected(dispatch, request, &decision, &choice))
             place(dispatch, request, choice, placed_tokens);
         break;
     case ROUTE_FULL: no_place(dispatch, request, true, UINT64_MAX); break;

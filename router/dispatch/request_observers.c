@@ -11,6 +11,7 @@ void request_observers_close(struct request_observers *views)
     otlp_stop(views->otlp);
     recent_times_destroy(views->recent);
     trace_ring_destroy(views->traces);
+    decision_ring_destroy(views->decisions);
     free(views->phases);
     *views = (struct request_observers){0};
 }
@@ -27,6 +28,10 @@ static enum status keep_traces(const struct request_observers_config *config,
         return error_set(err, STATUS_LIMIT,
                          "no memory for the traces of %u requests (trace-requests)",
                          config->trace_requests);
+    if (decision_ring_create(config->decisions, config->decision_percent, &views->decisions) !=
+        STATUS_OK)
+        return error_set(err, STATUS_LIMIT, "no memory for %u decisions (decisions)",
+                         config->decisions);
     return STATUS_OK;
 }
 

@@ -7,21 +7,24 @@
 #include "proto/worker.pb-c.h"
 #include "router/dispatch/call.h"
 #include "router/ops/access_log.h"
+#include "router/ops/decision_ring.h"
 #include "router/ops/otlp.h"
 #include "router/ops/router_metrics.h"
 #include "router/ops/trace_ring.h"
 #include "router/reasons.h"
 
 struct request_observers_config {
-    uint32_t trace_requests;      /* how many traces are kept */
-    const char *access_log;       /* "off", "stderr" or a path */
-    struct http_remote collector; /* gets the spans; its URL is "": none */
+    uint32_t trace_requests;              /* how many traces are kept */
+    uint32_t decisions, decision_percent; /* decision_ring_create */
+    const char *access_log;               /* "off", "stderr" or a path */
+    struct http_remote collector;         /* gets the spans; its URL is "": none */
     const struct served_models *models;
     const struct router_metrics *metrics;
 };
 
 struct request_observers {
     struct trace_ring *traces;
+    struct decision_ring *decisions;
     struct recent_times *recent;
     struct phase_metrics *phases; /* one for each served model */
     struct slo_books *slo;        /* the metrics' */

@@ -14,6 +14,7 @@
 
 #define NONCE            "@NONCE@" /* status_page.html has it in place of each nonce */
 #define TRACE_PATH       "/trace/"
+#define DECISIONS_PATH   "/decisions/"
 #define CHOICE_PARAMETER "choice="
 #define POLICY_BYTES     400
 
@@ -343,9 +344,21 @@ static void on_traces(void *context, struct http_exchange *exchange)
     send_reply(exchange, &reply);
 }
 
+static void on_decisions(void *context, struct http_exchange *exchange)
+{
+    struct decision_ring *decisions = ((const struct admin *)context)->decisions;
+    struct http_reply reply;
+    http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
+    const char *id = http_exchange_path(exchange) + strlen(DECISIONS_PATH);
+    bool known = decision_ring_json(decisions, id, asked_choice(exchange), &reply.body);
+    reply.status = known ? 200 : 500; /* no memory */
+    reply.content_type = "application/json";
+    send_reply(exchange, &reply);
+}
+
 const struct http_route admin_routes[ADMIN_ROUTES] = {
     {"/metrics", HTTP_GET, on_metrics}, {"/healthz", HTTP_GET, on_health},
     {"/status", HTTP_GET, on_status},   {"/", HTTP_GET, on_page},
     {"/traces", HTTP_GET, on_traces},   {"/trace", HTTP_GET, on_trace},
-    {"/trace/*", HTTP_GET, on_trace},
+    {"/trace/*", HTTP_GET, on_trace},   {DECISIONS_PATH "*", HTTP_GET, on_decisions},
 };

@@ -7,11 +7,14 @@
  *                  (common/cli/cluster_status.h reads it)
  *     /traces      JSON: the newest requests, the newest first
  *     /trace/ID    JSON: the newest request of that id, or 404; ?choice=1 is its second answer
- *     /trace       JSON: the newest request */
+ *     /trace       JSON: the newest request
+ *     /decisions/ID  JSON: the sampled placement decisions about the request of that id, perhaps
+ *                  none (decision_ring.h); ?choice=1 is about its second answer */
 #ifndef BATON_ROUTER_OPS_ADMIN_H
 #define BATON_ROUTER_OPS_ADMIN_H
 
 #include "common/net/http/http_server.h"
+#include "router/ops/decision_ring.h"
 #include "router/ops/router_metrics.h"
 #include "router/ops/status_board.h"
 #include "router/ops/trace_ring.h"
@@ -21,11 +24,12 @@ struct admin {
     struct status_board *board;
     const struct served_models *models;
     struct trace_ring *traces;
+    struct decision_ring *decisions;
     struct recent_times *recent;
 };
 
 #define ADMIN_MAX_TRACES 64 /* in /traces */
-#define ADMIN_ROUTES     7
+#define ADMIN_ROUTES     8
 extern const struct http_route admin_routes[ADMIN_ROUTES];
 
 #endif

@@ -37,7 +37,7 @@ enum admission_stage {
 struct admission_class {
     bool has_objective;
     struct calibration calibrations[ADMISSION_STAGES];
-    double share; /* rejected, among the requests beyond the bound */
+    double share;                            /* rejected, among the requests beyond the bound */
     uint64_t rejected, let_through, refuted; /* refuted: was let through, and attained */
 };
 

@@ -304,23 +304,12 @@ static struct placement_tenant *tenant_of(struct placement_queue *queue, uint64_
     return tenant;
 }
 
-/* Inserts it by the time that it is due, behind all of the same. Most come last. */
-static void insert_by_slack(struct placement_requests *list, struct placement_request *request)
+/* Inserts it by the time that it is due, or by arrival, behind all of the same. Most come last. */
+static void insert(struct placement_requests *list, struct placement_request *request,
+                   bool by_slack)
 {
     struct placement_request *before = TAILQ_LAST(list, placement_requests);
-    while (before && before->due_us > request->due_us)
-        before = TAILQ_PREV(before, placement_requests, waiting_link);
-    if (before)
-        TAILQ_INSERT_AFTER(list, before, request, waiting_link);
-    else
-        TAILQ_INSERT_HEAD(list, request, waiting_link);
-}
-
-/* Inserts it by arrival. Most come last. */
-static void insert_by_order(struct placement_requests *list, struct placement_request *request)
-{
-    struct placement_request *before = TAILQ_LAST(list, placement_requests);
-    while (before && before->order > request->order)
+    while (before && (by_slack ? before->due_us > request->due_us : before->order > request->order))
         before = TAILQ_PREV(before, placement_requests, waiting_link);
     if (before)
         TAILQ_INSERT_AFTER(list, before, request, waiting_link);
@@ -342,13 +331,13 @@ void placement_wait(struct placement *placement, struct placement_request *reque
     if (turn == PLACEMENT_REGIVE) {
         TAILQ_INSERT_TAIL(&queue->regiving, request, waiting_link);
     } else if (turn == PLACEMENT_AGAIN) {
-        insert_by_order(&queue->again, request);
+        insert(&queue->again, request, false);
     } else {
         uint32_t rank = rank_of(request);
         request->in = tenant_of(queue, request->tenant, rank);
         request->in->count++;
         queue->ranks[rank]++;
-        insert_by_slack(&request->in->requests, request);
+        insert(&request->in->requests, request, true);
     }
 }
 
@@ -431,7 +420,7 @@ static void retire_late(struct placement *placement, struct placement_tenant *te
         leave_tenant(placement, queue, request); /* the last one ends the tenant */
         request->late = true;
         queue->ranks[rank_of(request)]++;
-        insert_by_order(&queue->late, request);
+        insert(&queue->late, request, false);
     }
 }
 

@@ -357,6 +357,7 @@ static void test_statuses(void **state)
         {REASON_INVALID_API_KEY, 401, "authentication_error", false},
         {REASON_PRIORITY_NOT_ALLOWED, 403, "permission_error", false},
         {REASON_RATE_LIMITED, 429, "rate_limit_error", true},
+        {REASON_SLO_UNATTAINABLE, 429, "rate_limit_error", true},
         {REASON_QUOTA, 429, "rate_limit_error", false},
         {REASON_NO_WORKERS, 503, "service_unavailable", true},
         {REASON_WORKERS_LOST, 503, "service_unavailable", true},

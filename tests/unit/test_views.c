@@ -124,6 +124,98 @@ static void test_traces_that_are_none(void **state)
     free(view);
 }
 
+/* --- decisions --- */
+
+#define CHOICE(prefill, chosen, total)                                                             \
+    "{\"prefill\": \"" prefill "\", \"decode\": \"decode-0\", \"chosen\": " chosen                 \
+    ", \"ttft_ms\": 120.25, \"tpot_ms\": 0, \"p_miss\": 0.125, \"others\": 0.25, "                 \
+    "\"price\": 0.001, \"total\": " total "}"
+#define DECISION(why, verdict, alternatives, outcome)                                              \
+    "{\"model\": \"llama\", \"slo_class\": \"chat\", \"policy\": \"goodput\", \"why\": \"" why     \
+    "\", \"verdict\": \"" verdict "\", \"attempt\": 1, \"waited_ms\": 2.5, \"prompt_tokens\": "    \
+    "700, \"objective\": {\"ttft_ms\": 400, \"tpot_ms\": 40, \"itl_ms\": 0, \"e2e_ms\": 0}, "      \
+    "\"reader_only\": false, \"considered\": 12, \"p_miss_used\": 0.9, \"calibrated\": true, "     \
+    "\"retry_after_s\": 7, \"alternatives\": [" alternatives "], \"outcome\": {" outcome "}}"
+#define DECISIONS(list)                                                                            \
+    "{\"request\": \"r1\", \"choice\": 1, \"sample_percent\": 10, \"kept\": 1000, "                \
+    "\"decisions\": [" list "]}"
+#define RUNS   "\"status\": \"\", \"known\": false, \"attained\": false"
+#define MISSED "\"status\": \"ok\", \"known\": true, \"attained\": false, \"ttft_ms\": 500.5"
+
+static void test_why_a_request_went_where_it_did(void **state)
+{
+    (void)state;
+    const struct {
+        const char *json, *text;
+    } table[] = {
+        {DECISIONS(DECISION(
+             "least", "taken",
+             CHOICE("prefill-0", "true", "0.4") "," CHOICE("prefill-1", "false", "0.65"), MISSED)),
+         "request r1, choice 1\n\n"
+         "attempt 1, 2.5 ms after its arrival: its workers by goodput, of 12 choices\n"
+         "  model llama, 700 prompt tokens\n"
+         "  class chat: TTFT 400 ms, TPOT 40 ms\n"
+         "  PREFILL       DECODE         TTFT MS  TPOT MS  P(MISS) OTHERS  PRICE   TOTAL\n"
+         "> prefill-0     decode-0         120.2        -    12.5%  0.250  0.001     0.4\n"
+         "  prefill-1     decode-0         120.2        -    12.5%  0.250  0.001    0.65\n"
+         "  Its total is the least: 0.25 below prefill-1, decode-0.\n"
+         "  P(miss) 90.0% by what became of such predictions.\n"
+         "  ok, missed: TTFT 500.5 ms\n"},
+        {DECISIONS(DECISION("tie", "let_through",
+                            CHOICE("", "true", "1") "," CHOICE("prefill-1", "false", "1"), RUNS)),
+         "as good as that of prefill-1, decode-0.\n  The least device time wins"},
+        {DECISIONS(DECISION("tie", "let_through",
+                            CHOICE("", "true", "1") "," CHOICE("prefill-1", "false", "1"), RUNS)),
+         "let through, to learn whether a rejection would have been right.\n  not over yet\n"},
+        {DECISIONS(DECISION("explored", "taken",
+                            CHOICE("a", "true", "1") "," CHOICE("prefill-1", "false", "0.5"),
+                            RUNS)),
+         "drawn at random"},
+        {DECISIONS(DECISION("affinity", "taken",
+                            CHOICE("a", "true", "1") "," CHOICE("b", "false", "0.5"), RUNS)),
+         "hold the beginning of its prompt"},
+        {DECISIONS(DECISION("least", "taken", CHOICE("a", "true", "1"), RUNS)), "the only choice"},
+        {DECISIONS(DECISION("least", "rejected", "", MISSED)),
+         "It was rejected (slo_unattainable): try again after 7 s.\n"},
+        {DECISIONS(DECISION("least", "taken", CHOICE("p\\u001b[2J", "true", "1"), RUNS)), "p?[2J"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct error err;
+        struct str out;
+        str_init(&out, 1u << 20);
+        if (explain_view_print(table[i].json, strlen(table[i].json), false, &out, &err) !=
+            STATUS_OK)
+            fail_msg("%s: %s", err.text, table[i].json);
+        expect_text(&out, table[i].text);
+        expect_widths(out.data, 80);
+        str_deinit(&out);
+    }
+}
+
+static void test_decisions_that_are_none(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"",
+                                      "[]",
+                                      "{}",
+                                      "{\"decisions\": 5}",
+                                      "{\"decisions\": [5]}",
+                                      DECISIONS("{}"),
+                                      DECISIONS(DECISION("least", "taken", "{}", RUNS)),
+                                      DECISIONS(DECISION("least", "taken", "", "\"known\": 1"))};
+    struct error err;
+    struct str out;
+    str_init(&out, 1u << 20);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (explain_view_print(bad[i], strlen(bad[i]), false, &out, &err) == STATUS_OK)
+            fail_msg("taken: %s", bad[i]);
+    static const char none[] = DECISIONS("");
+    assert_int_equal(explain_view_print(none, strlen(none), false, &out, &err), STATUS_NOT_FOUND);
+    assert_non_null(strstr(err.text, "no decision about r1: it samples 10% of the requests"));
+    assert_non_null(strstr(err.text, "--decision-sample 100"));
+    str_deinit(&out);
+}
+
 /* One attempt has five lines at most, and there may be many chunks: the list has an end. */
 static void test_more_lines_than_a_timeline_has(void **state)
 {
@@ -397,6 +489,8 @@ int main(void)
         cmocka_unit_test(test_a_timeline),
         cmocka_unit_test(test_a_request_that_waits),
         cmocka_unit_test(test_traces_that_are_none),
+        cmocka_unit_test(test_why_a_request_went_where_it_did),
+        cmocka_unit_test(test_decisions_that_are_none),
         cmocka_unit_test(test_more_lines_than_a_timeline_has),
         cmocka_unit_test(test_top),
         cmocka_unit_test(test_top_of_several_models),

@@ -51,6 +51,8 @@ static const char *const known[] = {
     "BATON_DATASET_NAME",
     "BATON_DATASET_PATH",
     "BATON_DEATHS",
+    "BATON_DECISIONS",
+    "BATON_DECISION_SAMPLE",
     "BATON_DECODE",
     "BATON_DEFAULT_DEADLINE",
     "BATON_DEPTH",

@@ -106,7 +106,8 @@ static void read_blocks(struct sink_runner *runner, const struct sink_action *ac
     request_notes_read(&runner->notes, (struct sequence_key){action->request, action->attempt},
                        clock_now_us());
     enum status status = kv_import_read(runner->imports, action);
-    if (status == STATUS_OK && FAILPOINT_FAILS("decode.lane_lose"))
+    const char *source = kv_import_name(runner->imports, action->peer);
+    if (status == STATUS_OK && FAILPOINT_FAILS_OF("decode.lane_lose", source))
         kv_import_unpair(runner->imports, action->peer);
     if (status != STATUS_OK)
         note(runner, (struct sink_outcome){

@@ -6,7 +6,7 @@
  * Specification: [PROCESS:]NAME[/SUBJECT]=ACTION[@N][,...]. With PROCESS ("prefill-0") it holds in
  * that process only. The action happens once, at the N-th hit (default 1), or with '@*' at every
  * hit. With SUBJECT only hits about it count, where the place has a subject. A subject is a
- * request's name without a comma.
+ * request's name without a comma, or at a place about a peer, the peer's name.
  *
  *      kill   SIGKILL to the own process
  *      stop   SIGSTOP to the own process
@@ -45,8 +45,9 @@ void failpoint_note(const char *name, const char *action, uint64_t hit);
 extern bool failpoint_armed; /* set once by failpoint_init */
 bool failpoint_hit(const char *name, const char *subject);
 
-#define FAILPOINT(name)             ((void)(failpoint_armed && failpoint_hit(name, "")))
-#define FAILPOINT_OF(name, subject) ((void)(failpoint_armed && failpoint_hit(name, subject)))
-#define FAILPOINT_FAILS(name)       (failpoint_armed && failpoint_hit(name, ""))
+#define FAILPOINT(name)                   ((void)(failpoint_armed && failpoint_hit(name, "")))
+#define FAILPOINT_OF(name, subject)       ((void)(failpoint_armed && failpoint_hit(name, subject)))
+#define FAILPOINT_FAILS(name)             (failpoint_armed && failpoint_hit(name, ""))
+#define FAILPOINT_FAILS_OF(name, subject) (failpoint_armed && failpoint_hit(name, subject))
 
 #endif

@@ -30,6 +30,24 @@ static enum status get_count(const struct json_value *object, const char *key, i
     return json_get_i64(object, key, 0, INT64_MAX, count, err);
 }
 
+static enum status read_pairs(const struct json_value *object, struct worker_status *worker,
+                              struct error *err)
+{
+    const struct json_value *pairs;
+    char name[64], breaker[16];
+    size_t length = 0;
+    if (!json_find(object, "pairs"))
+        return STATUS_OK;
+    TRY(json_get_array(object, "pairs", &pairs, err));
+    for (size_t i = 0; i < json_count(pairs) && length < sizeof worker->apart; i++) {
+        TRY(get_text(json_at(pairs, i), "worker", true, name, sizeof name, err));
+        TRY(get_text(json_at(pairs, i), "breaker", true, breaker, sizeof breaker, err));
+        length += (size_t)snprintf(worker->apart + length, sizeof worker->apart - length,
+                                   "%s%s (%s)", i ? ", " : "", name, breaker);
+    }
+    return STATUS_OK;
+}
+
 static enum status read_worker(const struct json_value *object, struct worker_status *worker,
                                struct error *err)
 {
@@ -38,6 +56,7 @@ static enum status read_worker(const struct json_value *object, struct worker_st
     TRY(get_text(object, "role", true, worker->role, sizeof worker->role, err));
     TRY(get_text(object, "address", true, worker->address, sizeof worker->address, err));
     TRY(get_text(object, "state", true, worker->state, sizeof worker->state, err));
+    TRY(read_pairs(object, worker, err));
     TRY(get_text(object, "lane", false, worker->lane, sizeof worker->lane, err));
     TRY(get_text(object, "incarnation", false, worker->incarnation, sizeof worker->incarnation,
                  err));
@@ -339,6 +358,10 @@ void cluster_status_print(const struct cluster_status *status, int64_t now_ms, s
              "CACHED", "PINNED", "LANDING");
     for (size_t i = 0; i < status->count; i++)
         print_worker(&status->workers[i], width, now_ms, out);
+    for (size_t i = 0; i < status->count; i++) /* once for each pair */
+        if (*status->workers[i].apart && !strcmp(status->workers[i].role, "prefill"))
+            str_addf(out, "kept apart, as reads fail: %s and %s\n", status->workers[i].name,
+                     status->workers[i].apart);
     for (size_t i = 0; i < status->refused_count; i++) {
         const struct refused_status *refused = &status->refused[i];
         str_addf(out, "%srefused: %s (%s at %s): %s\n", i ? "" : "\n", refused->name, refused->role,

@@ -3,7 +3,8 @@
  *     {"queue": 0, "running": 1,
  *      "models": [{"name": "llama", "numerics": "...", "isa": "avx512", "queue": 0, "running": 1}],
  *      "workers": [{"name": "decode-0", "model": "llama", "role": "decode",
- *                   "address": "127.0.0.1:4003", "state": "up", "lane": "shm",
+ *                   "address": "127.0.0.1:4003", "state": "up",
+ *                   "pairs": [{"worker": "prefill-1", "breaker": "open"}], "lane": "shm",
  *                   "lane_bytes_per_second": 5100000000, "started_ms": 1700000000000, "queue": 0,
  *                   "running": 1, "blocks_free": 1020, "blocks_cached": 4, "blocks_pinned": 0,
  *                   "blocks_landing": 0, "incarnation": "9f..."}],
@@ -14,8 +15,9 @@
  *
  * state: "up" (the router has a session with it), "draining", or "down" (it registered, but there
  * is no session). Missing: it didn't leave, and isn't heard of any more; it is read as a worker of
- * state "missing". Each member may be absent, except name, role, address and state. A router of one
- * model also has the model's name and numerics as "model" and "numerics". */
+ * state "missing". Pairs: it is kept apart from these workers, as reads failed. Each member may be
+ * absent, except name, role, address and state. A router of one model also has the model's name and
+ * numerics as "model" and "numerics". */
 #ifndef BATON_CLI_CLUSTER_STATUS_H
 #define BATON_CLI_CLUSTER_STATUS_H
 
@@ -34,6 +36,7 @@
 
 struct worker_status {
     char name[64], model[128], role[16], address[128], state[16], lane[32], incarnation[24];
+    char apart[200]; /* "decode-1 (open), decode-2 (half_open)", perhaps cut; "": none */
     int64_t queue, running, blocks, blocks_free, blocks_cached, blocks_pinned, blocks_landing;
     int64_t lane_bytes_per_second, started_ms; /* 0: not known */
     int64_t prompt_tokens, tokens; /* computed, and generated, since its session is up */

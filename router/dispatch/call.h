@@ -43,6 +43,7 @@
 #define BATON_ROUTER_DISPATCH_CALL_H
 
 #include "common/base/domain/constraint_source.h"
+#include "common/base/due_heap.h"
 #include "common/net/rpc/rpc.h"
 #include "proto/worker.pb-c.h"
 #include "router/dispatch/answer_deltas.h"
@@ -156,6 +157,7 @@ struct request {
     bool prefilled; /* this attempt's prompt is computed: no work for the prefill worker any more */
     bool confirmed; /* this attempt's handoff is done */
     bool held;      /* waits for the retry budget, and then for its place */
+    struct due due; /* no earlier than that the life has anything to do, or the client is told so */
     Baton__Worker__V1__Handle handle; /* from the last accepted Opened; owns .blocks */
     uint32_t opened_attempt;  /* its Opened waits for the prompt's logprobs; 0: none waits */
     char source_address[128]; /* the worker's that holds the handle */
@@ -168,7 +170,7 @@ struct request {
     struct route_kind kind; /* weights and numerics of the workers that gave the first token */
     char refusal[448];      /* the sentence of the worker or the placement that refused it */
     char failure[256];      /* the sentence of the worker that could not compute a step of it */
-    TAILQ_ENTRY(request) all_link, dirty_link;
+    TAILQ_ENTRY(request) all_link, dirty_link, held_link;
 };
 TAILQ_HEAD(request_list, request);
 
@@ -190,7 +192,7 @@ struct call {
     TAILQ_ENTRY(call) group_link;
     TAILQ_ENTRY(call) link; /* dispatch->ended or ->closing */
     uint64_t keep_alive_us; /* when `keep_alive` is due; UINT64_MAX: never */
-    uint64_t break_us;      /* CALL_TOLD: when a client that doesn't read is cut off */
+    struct due break_off;   /* CALL_TOLD: when a client that doesn't read is cut off */
 
     size_t model;               /* index of served_models, with the places */
     uint32_t place_count;       /* places of the model that it holds, one for each choice */

@@ -200,20 +200,29 @@ static void handle(struct dispatch *dispatch, struct inbox_message *message)
     }
 }
 
+/* Returns when a turn is due, at the earliest now. */
 static uint64_t next_due_us(const struct dispatch *dispatch)
 {
-    if (dispatch->place_needed && dispatch->placement.waiting)
-        return 0; /* a slow reader was cut off after the placement pass, and made room */
     uint64_t due_us = workers_next_us(&dispatch->workers);
-    if (dispatch->due_us < due_us)
-        due_us = dispatch->due_us;
+    if (requests_next_us(dispatch) < due_us)
+        due_us = requests_next_us(dispatch);
     if (dispatch->lapse_us < due_us)
         due_us = dispatch->lapse_us;
     if (dispatch->board_due_us < due_us)
         due_us = dispatch->board_due_us;
     if (failures_next_us(dispatch) < due_us)
         due_us = failures_next_us(dispatch);
-    return due_us < dispatch->judge_from_us ? dispatch->judge_from_us : due_us;
+    if (due_us < dispatch->judge_from_us)
+        due_us = dispatch->judge_from_us;
+    if (dispatch->place_needed && dispatch->placement.waiting)
+        due_us = 0; /* a slow reader was cut off after the placement pass, and made room */
+    return due_us > dispatch->now_us ? due_us : dispatch->now_us;
+}
+
+uint64_t dispatch_arm(struct dispatch *dispatch)
+{
+    dispatch->armed_us = next_due_us(dispatch);
+    return dispatch->armed_us;
 }
 
 /* Returns whether this turn does what time asks for. After a stop it waits a moment, once: other
@@ -222,7 +231,7 @@ static bool judges_time(struct dispatch *dispatch)
 {
     uint64_t now_us = dispatch->now_us, due_us = dispatch->armed_us;
     bool waited = dispatch->judge_from_us != 0;
-    if (!waited && due_us && now_us > due_us && now_us - due_us >= STOPPED_US) {
+    if (!waited && now_us > due_us && now_us - due_us >= STOPPED_US) {
         log_warn("dispatch", "late_ms=%" PRIu64 " msg=\"the process was stopped, or had no core\"",
                  (now_us - due_us) / 1000);
         dispatch->judge_from_us = now_us + AFTER_STOP_US;
@@ -305,8 +314,7 @@ bool dispatch_turn(struct dispatch *dispatch)
     dispatch->now_us = clock_now_us();
     (void)take_messages(dispatch, BATCH_MESSAGES, false);
     if (judges_time(dispatch)) {
-        if (dispatch->due_us <= dispatch->now_us)
-            requests_tick(dispatch);
+        requests_tick(dispatch);
         workers_tick(&dispatch->workers, dispatch->now_us);
         failures_tick(dispatch);
         if (dispatch->lapse_us <= dispatch->now_us)
@@ -386,7 +394,7 @@ void *dispatch_main(void *context)
         pthread_mutex_lock(&dispatch->turn);
         has_turn = true;
         more = dispatch_turn(dispatch);
-        uint64_t due_us = dispatch->armed_us = next_due_us(dispatch);
+        uint64_t due_us = dispatch_arm(dispatch);
         has_turn = false;
         pthread_mutex_unlock(&dispatch->turn);
         if (more && is_idle(dispatch))
@@ -416,7 +424,7 @@ static void init_state(struct dispatch *dispatch, const struct dispatch_config *
     /* Far from the ids of another router, or of an earlier life. */
     atomic_init(&dispatch->next_id, rng_entropy() | 1);
     dispatch->tenant_salt = rng_entropy();
-    dispatch->due_us = dispatch->lapse_us = dispatch->armed_us = UINT64_MAX;
+    dispatch->lapse_us = dispatch->armed_us = UINT64_MAX;
     dispatch->board_due_us = UINT64_MAX;
     TAILQ_INIT(&dispatch->all);
     TAILQ_INIT(&dispatch->dirty);
@@ -468,9 +476,15 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
     if (failures_init(dispatch, clock_now_us()) != STATUS_OK ||
         decisions_init(dispatch) != STATUS_OK)
         goto fail_placement;
+    if (due_heap_init(&dispatch->due_requests, calls + config->max_requests) != STATUS_OK ||
+        due_heap_init(&dispatch->due_calls, calls) != STATUS_OK)
+        goto fail_heaps;
     *out = dispatch;
     return STATUS_OK;
 
+fail_heaps:
+    due_heap_deinit(&dispatch->due_requests);
+    due_heap_deinit(&dispatch->due_calls);
 fail_placement:
     failures_deinit(dispatch);
     placement_deinit(&dispatch->placement);
@@ -550,6 +564,8 @@ void dispatch_free(struct dispatch *dispatch)
 {
     for (struct inbox_message *message; (message = ring_pop(dispatch->inbox.ring));)
         discard(message);
+    due_heap_deinit(&dispatch->due_requests);
+    due_heap_deinit(&dispatch->due_calls);
     failures_deinit(dispatch);
     free(dispatch->decisions);
     placement_deinit(&dispatch->placement);

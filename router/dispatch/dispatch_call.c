@@ -36,13 +36,22 @@ static void count_state(struct dispatch *dispatch, struct request *request)
     dispatch->place_needed = true; /* a worker may have less work now */
 }
 
-static void watch_time(struct dispatch *dispatch, const struct request *request)
+/* Notes when something is due for it. A later time than the one that is noted is found when that
+ * one comes: each token would move it. */
+static void watch_time(struct dispatch *dispatch, struct request *request)
 {
     uint64_t next_us = request_life_next_us(&request->life);
-    if (next_us < dispatch->due_us)
-        dispatch->due_us = next_us;
-    if (request->call->keep_alive_us < dispatch->due_us)
-        dispatch->due_us = request->call->keep_alive_us;
+    if (request->call->keep_alive_us < next_us)
+        next_us = request->call->keep_alive_us;
+    if (next_us < request->due.at_us || request->due.at_us <= dispatch->now_us)
+        due_heap_set(&dispatch->due_requests, &request->due, next_us);
+}
+
+/* The call is closed at both ends, or told. */
+static void stop_closing(struct dispatch *dispatch, struct call *call)
+{
+    TAILQ_REMOVE(&dispatch->closing, call, link);
+    due_heap_set(&dispatch->due_calls, &call->break_off, UINT64_MAX);
 }
 
 static void keep_alive(const struct dispatch *dispatch, struct call *call)
@@ -146,6 +155,7 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
     request->finish = answer_deltas_stop(&request->out, &stop) ? FINISH_STOP_STRING : finish;
     request->state = CHOICE_CLOSED;
     request_not_held(dispatch, request);
+    due_heap_set(&dispatch->due_requests, &request->due, UINT64_MAX);
     placement_ended(&dispatch->placement, &request->placing);
     if (call->constraint_waits)
         constraint_checks_withdraw(dispatch->config.checks, call->constraint, call->tenant);
@@ -253,7 +263,7 @@ static void settle_with_group(struct dispatch *dispatch, struct call *call)
     else if (!call->why)
         call->why = call->first->group.why;
     if (call->state == CALL_HELD) {
-        TAILQ_REMOVE(&dispatch->closing, call, link);
+        stop_closing(dispatch, call);
         TAILQ_INSERT_TAIL(&dispatch->ended, call, link);
     }
     call_settle(dispatch, call);
@@ -306,10 +316,9 @@ static void call_tell(struct dispatch *dispatch, struct call *call)
 /* Keeps a call that is told or held until its client's side closes. */
 static void wait_for_close(struct dispatch *dispatch, struct call *call, uint64_t linger_us)
 {
-    call->break_us = linger_us == UINT64_MAX ? UINT64_MAX : dispatch->now_us + linger_us;
     TAILQ_INSERT_TAIL(&dispatch->closing, call, link);
-    if (call->break_us < dispatch->due_us)
-        dispatch->due_us = call->break_us;
+    due_heap_set(&dispatch->due_calls, &call->break_off,
+                 linger_us == UINT64_MAX ? UINT64_MAX : dispatch->now_us + linger_us);
 }
 
 /* Removes the choices of a call, so that no message finds them any more. */
@@ -366,12 +375,12 @@ void call_closed(struct dispatch *dispatch, struct call *call)
     case CALL_HELD:
         call->why = call->code == RPC_OK ? REASON_NONE : REASON_CANCELLED;
         call_settle(dispatch, call);
-        TAILQ_REMOVE(&dispatch->closing, call, link);
+        stop_closing(dispatch, call);
         forget_choices(dispatch, call);
         call_release(call);
         break;
     case CALL_TOLD:
-        TAILQ_REMOVE(&dispatch->closing, call, link);
+        stop_closing(dispatch, call);
         call_release(call);
         break;
     }
@@ -384,7 +393,7 @@ static void break_off(struct dispatch *dispatch, struct call *call)
     char sentence[160];
     snprintf(sentence, sizeof sentence, "%s: %s", reason_name(REASON_SLOW_READER),
              reason_when(REASON_SLOW_READER));
-    call->break_us = UINT64_MAX;
+    due_heap_set(&dispatch->due_calls, &call->break_off, UINT64_MAX);
     size_t unsent_bytes =
         call->client.ops->break_off(call->client.handle, REASON_SLOW_READER, sentence);
     log_debug("dispatch", "req=%s queued_bytes=%zu age_us=%" PRIu64 " msg=\"not read: broken off\"",
@@ -574,10 +583,11 @@ void requests_flush(struct dispatch *dispatch)
 
 void requests_tick(struct dispatch *dispatch)
 {
-    struct request *next;
-    dispatch->due_us = UINT64_MAX;
-    for (struct request *request = TAILQ_FIRST(&dispatch->all); request; request = next) {
-        next = TAILQ_NEXT(request, all_link);
+    struct due *due;
+    for (size_t left = dispatch->due_requests.count;
+         left && (due = due_heap_first(&dispatch->due_requests)) && due->at_us <= dispatch->now_us;
+         left--) {
+        struct request *request = (struct request *)((char *)due - offsetof(struct request, due));
         if (request->call->keep_alive_us <= dispatch->now_us)
             keep_alive(dispatch, request->call);
         if (request_life_next_us(&request->life) > dispatch->now_us) {
@@ -589,14 +599,16 @@ void requests_tick(struct dispatch *dispatch)
         dispatch->place_needed |= request->life.local;
         request_execute(dispatch, request, &actions);
     }
-    struct call *call;
-    TAILQ_FOREACH(call, &dispatch->closing, link)
-    {
-        if (call->break_us <= dispatch->now_us)
-            break_off(dispatch, call);
-        else if (call->break_us < dispatch->due_us)
-            dispatch->due_us = call->break_us;
-    }
+    while ((due = due_heap_first(&dispatch->due_calls)) && due->at_us <= dispatch->now_us)
+        break_off(dispatch, (struct call *)((char *)due - offsetof(struct call, break_off)));
+}
+
+uint64_t requests_next_us(const struct dispatch *dispatch)
+{
+    const struct due *request = due_heap_first(&dispatch->due_requests),
+                     *call = due_heap_first(&dispatch->due_calls);
+    uint64_t next_us = request ? request->at_us : UINT64_MAX;
+    return call && call->at_us < next_us ? call->at_us : next_us;
 }
 
 void requests_fail_all(struct dispatch *dispatch, enum reason reason)

@@ -6,6 +6,7 @@
 #ifndef BATON_ROUTER_DISPATCH_DISPATCH_INTERNAL_H
 #define BATON_ROUTER_DISPATCH_DISPATCH_INTERNAL_H
 
+#include "common/base/due_heap.h"
 #include "common/base/map.h"
 #include "router/dispatch/dispatch.h"
 #include "router/planner/admission.h"
@@ -54,18 +55,20 @@ struct dispatch {
     struct request_list all, dirty; /* choices that run */
     struct call_list ended;         /* to be told at the end of this turn */
     struct call_list closing;       /* told or held; the client's side isn't closed */
+    struct due_heap due_requests;   /* choices that may have something to do */
+    struct due_heap due_calls;      /* calls in `closing` to be cut off */
     uint64_t tenant_salt;       /* random: workers learn no more of a tenant than that it is one */
     struct placement placement; /* candidates, books and queues */
     struct breakers breakers;
     struct retry_budget budgets[SERVED_MODELS_MAX];
-    struct breaker_candidate *kept_out;   /* [WORKERS_MAX_SLOTS]: scratch of dispatch_failures.c */
+    struct breaker_candidate *failing;    /* scratch of dispatch_failures.c */
     uint64_t breakers_seen, workers_seen; /* their changes that placement knows */
     uint64_t breakers_due_us;             /* breakers change by themselves then */
     uint64_t failures_due_us;             /* no worker hangs before, nor can a retry be paid for */
-    uint32_t held_count;                  /* requests that wait for the budget */
+    struct request_list held[SERVED_MODELS_MAX]; /* wait for the budget, by arrival */
+    uint32_t held_count;
     uint64_t now_us;
-    uint64_t due_us;         /* no call has anything to do before */
-    uint64_t lapse_us;       /* nor has the membership */
+    uint64_t lapse_us;       /* the membership has nothing to do before */
     uint64_t judge_from_us;  /* after a stop: nothing is judged by its time before; 0: no stop */
     bool place_needed;       /* something changed that a waiting request may profit from */
     bool board_changed;      /* the status board is shown in this turn */
@@ -84,6 +87,9 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
 void dispatch_free(struct dispatch *dispatch);
 /* Takes one turn, and never waits. False: the dispatcher was stopped, and nothing is left. */
 bool dispatch_turn(struct dispatch *dispatch);
+/* Returns until when the dispatch thread may sleep after a turn, and notes it: a turn that comes
+ * much later tells of a stopped process. */
+uint64_t dispatch_arm(struct dispatch *dispatch);
 /* Figures of a worker have changed: the status board is shown when the next copy is due. */
 void dispatch_show_soon(struct dispatch *dispatch);
 /* Is the dispatch thread. */
@@ -110,6 +116,7 @@ void request_wait_for_place(struct dispatch *dispatch, struct request *request);
 void requests_flush(struct dispatch *dispatch);
 /* Does what is due: deadlines, pauses, keep-alives, clients that don't read their end. */
 void requests_tick(struct dispatch *dispatch);
+uint64_t requests_next_us(const struct dispatch *dispatch);
 void requests_fail_all(struct dispatch *dispatch, enum reason reason);
 /* A constraint was compiled: its requests may be placed, or end. */
 void requests_constraint_checked(struct dispatch *dispatch, struct constraint_checked *checked);
@@ -126,6 +133,8 @@ static inline struct request *request_of(struct placement_request *placing)
  * there: the least of all ready decode workers of known cost, as one slow worker is no proof. */
 uint64_t request_least_us(const struct dispatch *dispatch, const struct request *request,
                           uint64_t decode);
+/* True: it could be placed now, or wait for room, if its workers were gone. */
+bool request_could_move(const struct dispatch *dispatch, const struct request *request);
 /* Writes request->refusal for a request that ends because no worker was there, from the last
  * placement pass. */
 void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request *request);
@@ -147,7 +156,8 @@ enum status failures_init(struct dispatch *dispatch, uint64_t now_us) WARN_UNUSE
 void failures_deinit(struct dispatch *dispatch);
 /* Looks for workers that hang, and lets requests go on that the budget pays for now. */
 void failures_tick(struct dispatch *dispatch);
-/* Tells placement which workers get no requests now. Cheap if nothing has changed. */
+/* Tells placement which workers and pairs get no requests now. Costs nothing if nothing has
+ * changed, otherwise as much as there are ones that failed. */
 void failures_apply(struct dispatch *dispatch);
 uint64_t failures_next_us(const struct dispatch *dispatch);
 /* Pays for a retry. False: the request is held, until failures_tick lets it wait for its place. */

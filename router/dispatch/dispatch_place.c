@@ -59,17 +59,28 @@ void request_track(struct dispatch *dispatch, struct request *request)
     placement_track(&dispatch->placement, &request->placing, &use);
 }
 
+static struct route_request asked_of(const struct request *request)
+{
+    return (struct route_request){.kind = request->emitted_count ? &request->kind : NULL,
+                                  .prompt_tokens = prompt_tokens(request),
+                                  .total_tokens = least_tokens(request)};
+}
+
+bool request_could_move(const struct dispatch *dispatch, const struct request *request)
+{
+    const struct route_request asked = asked_of(request);
+    return placement_takes(&dispatch->placement, request->call->model, &asked, dispatch->now_us);
+}
+
 /* Sets *placed_tokens to the tokens that it is placed for. */
 static struct route_choice choose(struct dispatch *dispatch, struct request *request,
                                   struct decision *decision, uint64_t *placed_tokens)
 {
-    struct placement_ask ask = {.request = {.kind = request->emitted_count ? &request->kind : NULL,
-                                            .prompt_tokens = prompt_tokens(request),
-                                            .total_tokens = least_tokens(request),
-                                            .ends_at_prefill = ends_at_prefill(request),
-                                            .decision = decision,
-                                            .avoid_prefill = request->place.avoid_prefill,
-                                            .avoid_decode = request->place.avoid_decode}};
+    struct placement_ask ask = {.request = asked_of(request)};
+    ask.request.ends_at_prefill = ends_at_prefill(request);
+    ask.request.decision = decision;
+    ask.request.avoid_prefill = request->place.avoid_prefill;
+    ask.request.avoid_decode = request->place.avoid_decode;
     const struct route_handle handle = {.prefill = request->life.prefill,
                                         .model_hash = request->handle.model_hash,
                                         .layout_hash = request->handle.layout_hash,

@@ -544,9 +544,12 @@ static void on_prefilled(struct dispatch *dispatch, struct worker *worker,
                          const Baton__Worker__V1__Prefilled *prefilled)
 {
     struct request *request = find_request(dispatch, prefilled->request);
-    if (!request || prefilled->attempt != request->life.attempt)
+    if (!request)
         return;
     struct call *call = request->call;
+    request_life_on_prefilled(&request->life, dispatch->now_us, worker->key, prefilled->attempt);
+    if (prefilled->attempt != request->life.attempt)
+        return;
     request_life_on_sign(&request->life, dispatch->now_us, worker->key, prefilled->attempt);
     worker->prompt_tokens += (uint64_t)call->prompt_count + request->life.handle_emitted;
     if (!call->cached_known) /* other choices, and later attempts, find more */
@@ -647,7 +650,7 @@ void worker_said(struct dispatch *dispatch, struct link_message *message)
 }
 
 /* Reports the loss to all requests, so that none waits for a worker that can't answer any more.
- * `planned`: the worker was draining, or has said that it leaves. */
+ * `planned`: the worker was draining. */
 static void session_lost(struct dispatch *dispatch, uint64_t key, bool planned)
 {
     counter_add(dispatch->config.metrics->sessions_lost, 1);
@@ -675,7 +678,7 @@ void worker_link_ended(struct dispatch *dispatch, struct worker_link *link)
     uint64_t key = link->worker;
     const struct candidate *books = candidates_get(&dispatch->placement.candidates, key);
     struct worker *worker = workers_get(&dispatch->workers, key);
-    bool planned = worker->load.draining || worker->state == WORKER_LEAVING;
+    bool planned = worker->load.draining; /* without it, one that left or came again has crashed */
     worker_reported_steps(dispatch, worker, NULL);
     bool was_up = workers_link_closed(&dispatch->workers, link, books && books->is.requests,
                                       dispatch->now_us);

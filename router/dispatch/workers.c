@@ -35,7 +35,7 @@ uint64_t worker_capacity_tokens(const struct worker_info *info)
 
 bool worker_is_ready(const struct worker *worker)
 {
-    return worker->state == WORKER_UP && !worker->load.draining;
+    return worker->state == WORKER_UP && !worker->load.draining && !worker->watch.hangs;
 }
 
 /* Tells placement all that it may know of the worker. */
@@ -49,7 +49,7 @@ static void tell_placement(const struct workers *workers, const struct worker *w
         .key = worker->key,
         .role = info->role,
         .ready = ready,
-        .draining = worker->state == WORKER_UP && !ready,
+        .draining = worker->state == WORKER_UP && worker->load.draining,
         .leaving = worker->state == WORKER_LEAVING,
         .away_since_us = worker->away_since_us,
         .model_hash = info->model_hash,
@@ -516,6 +516,21 @@ static void show_missing(const struct workers *workers, struct router_status *st
     }
 }
 
+/* The board's lock is held. */
+static void show_pairs(const struct breakers *breakers, struct router_status *status)
+{
+    status->pair_count = 0;
+    if (!breakers)
+        return;
+    for (size_t i = 0; i < breakers->pair_count; i++) {
+        const struct pair_breaker *pair = &breakers->pairs[i];
+        if (pair->breaker.state == BREAKER_CLOSED)
+            continue;
+        status->pairs[status->pair_count++] =
+            (struct pair_status){pair->prefill, pair->decode, pair->breaker.state};
+    }
+}
+
 uint64_t workers_show(const struct workers *workers, struct status_board *board, uint64_t now_us)
 {
     struct model_workers models[SERVED_MODELS_MAX] = {0};
@@ -540,10 +555,12 @@ uint64_t workers_show(const struct workers *workers, struct status_board *board,
     pthread_mutex_lock(&board->mutex);
     struct router_status *status = &board->status;
     show_missing(workers, status);
+    show_pairs(workers->breakers, status);
     status->worker_count = router_status_room(status, workers->count);
     for (size_t i = 0; i < status->worker_count; i++) {
         const struct worker *worker = workers->items[i];
         struct worker_status *shown = &status->workers[i];
+        shown->key = worker->key;
         shown->info = worker->info;
         shown->model = worker->model;
         shown->state = worker->state;

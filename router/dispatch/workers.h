@@ -143,7 +143,7 @@ struct worker *workers_get(const struct workers *workers, uint64_t key); /* NULL
 
 /* Returns how many tokens one request may have there, prompt and answer. */
 uint64_t worker_capacity_tokens(const struct worker_info *info);
-/* True: it takes work. */
+/* True: it takes work: its session is up, it isn't draining, and it doesn't hang in a step. */
 bool worker_is_ready(const struct worker *worker);
 /* The state or the load of a worker has changed: brings away_since_us up to date, and what
  * placement knows. */

@@ -31,7 +31,31 @@ static void add_text(struct str *out, const char *key, const char *value)
     str_add(out, ", ");
 }
 
-static void add_worker(struct str *out, const struct worker_status *worker)
+/* Appends the workers that this one is kept apart from, and the breaker of each such pair. */
+static void add_pairs(struct str *out, const struct router_status *status, uint64_t key)
+{
+    const char *comma = "";
+    str_add(out, "\"pairs\": [");
+    for (size_t i = 0; i < status->pair_count; i++) {
+        const struct pair_status *pair = &status->pairs[i];
+        uint64_t other = pair->prefill == key ? pair->decode : pair->prefill;
+        size_t at = 0;
+        if (pair->prefill != key && pair->decode != key)
+            continue;
+        while (at < status->worker_count && status->workers[at].key != other)
+            at++;
+        if (at == status->worker_count)
+            continue; /* it has left */
+        str_addf(out, "%s{", comma);
+        add_text(out, "worker", status->workers[at].info.name);
+        str_addf(out, "\"breaker\": \"%s\"}", breaker_state_name(pair->breaker));
+        comma = ", ";
+    }
+    str_add(out, "], ");
+}
+
+static void add_worker(struct str *out, const struct router_status *status,
+                       const struct worker_status *worker)
 {
     str_add(out, "{");
     add_text(out, "name", worker->info.name);
@@ -41,6 +65,7 @@ static void add_worker(struct str *out, const struct worker_status *worker)
     add_text(out, "metrics", worker->info.metrics_address);
     add_text(out, "state", worker_status_state(worker));
     add_text(out, "breaker", breaker_state_name(worker->breaker));
+    add_pairs(out, status, worker->key);
     add_text(out, "lane", worker->lane);
     add_text(out, "numerics", worker->info.numerics_name);
     add_text(out, "isa", worker->info.isa);
@@ -200,7 +225,7 @@ static void add_status(struct str *out, const struct admin *admin,
     str_add(out, "], \"workers\": [");
     for (size_t i = 0; i < status->worker_count; i++) {
         str_add(out, i ? ", " : "");
-        add_worker(out, &status->workers[i]);
+        add_worker(out, status, &status->workers[i]);
     }
     uint32_t devices = 0;
     for (size_t i = 0; i < status->worker_count; i++)

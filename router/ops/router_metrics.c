@@ -74,6 +74,9 @@ static void create_work(struct router_metrics *m, const char *model, struct mode
                                        "Retries that had to wait for the budget", labels);
     of->retry_budget = metrics_gauge(m->metrics, "baton_router_retry_budget",
                                      "Retries that the budget has left", labels);
+    of->pairs_kept_out =
+        metrics_gauge(m->metrics, "baton_router_pairs_kept_out",
+                      "Pairs of workers that are kept apart because their reads fail", labels);
     for (int i = 0; i < 2; i++) {
         snprintf(labels, sizeof labels, OF_MODEL "role=\"%s\"", model, i ? "decode" : "prefill");
         of->workers_up[i] =

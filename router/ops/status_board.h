@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 struct worker_status {
+    uint64_t key; /* the dispatcher's, never shown */
     struct worker_info info;
     size_t model; /* index of served_models */
     enum worker_state state;
@@ -22,6 +23,12 @@ struct worker_status {
     char lane[16];
     uint64_t lane_bytes_per_second;
     uint64_t prompt_tokens, tokens; /* since its session began */
+};
+
+/* A pair with a breaker that isn't closed. */
+struct pair_status {
+    uint64_t prefill, decode; /* keys */
+    enum breaker_state breaker;
 };
 
 /* For people: "up", "hung", "draining" or "down". A draining worker is "draining" until its session
@@ -62,6 +69,8 @@ struct router_status {
     struct missing_worker missing[STATUS_MAX_MISSING];
     size_t worker_count, worker_capacity;
     struct worker_status *workers; /* [worker_count] */
+    size_t pair_count;
+    struct pair_status pairs[BREAKER_MAX_PAIRS];
     struct model_workers models[SERVED_MODELS_MAX];
     struct refused_worker refused[STATUS_MAX_REFUSED];
 };

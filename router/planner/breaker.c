@@ -123,8 +123,9 @@ struct blame blame_of(const struct blame_cause *cause)
         return (struct blame){.worker = cause->step_failed_before ? 0 : cause->said_by};
     if (cause->said_by != cause->decode || !cause->prefill)
         return (struct blame){.worker = 0};
+    size_t length = strcspn(cause->reason, ":"); /* "read: closed" */
     for (size_t i = 0; i < sizeof of_pair / sizeof *of_pair; i++)
-        if (!strcmp(cause->reason, of_pair[i]))
+        if (length == strlen(of_pair[i]) && !strncmp(cause->reason, of_pair[i], length))
             return (struct blame){.worker = cause->prefill, .reader = cause->decode};
     return (struct blame){.worker = 0};
 }
@@ -136,12 +137,14 @@ enum status breakers_init(struct breakers *breakers, const struct breaker_limits
 {
     *breakers = (struct breakers){.limits = *limits, .slots = slots};
     breakers->workers = calloc(slots, sizeof *breakers->workers);
-    return breakers->workers ? STATUS_OK : STATUS_LIMIT;
+    breakers->noted = calloc(slots, sizeof *breakers->noted);
+    return breakers->workers && breakers->noted ? STATUS_OK : STATUS_LIMIT;
 }
 
 void breakers_deinit(struct breakers *breakers)
 {
     free(breakers->workers);
+    free(breakers->noted);
 }
 
 struct breaker *breakers_of(struct breakers *breakers, uint64_t worker)
@@ -152,12 +155,18 @@ struct breaker *breakers_of(struct breakers *breakers, uint64_t worker)
     return &slot->breaker;
 }
 
-struct breaker *breakers_of_pair(struct breakers *breakers, uint64_t prefill, uint64_t decode)
+struct pair_breaker *breakers_pair(struct breakers *breakers, uint64_t prefill, uint64_t decode)
 {
     for (size_t i = 0; i < breakers->pair_count; i++)
         if (breakers->pairs[i].prefill == prefill && breakers->pairs[i].decode == decode)
-            return &breakers->pairs[i].breaker;
+            return &breakers->pairs[i];
     return NULL;
+}
+
+struct breaker *breakers_of_pair(struct breakers *breakers, uint64_t prefill, uint64_t decode)
+{
+    struct pair_breaker *pair = breakers_pair(breakers, prefill, decode);
+    return pair ? &pair->breaker : NULL;
 }
 
 /* Makes one if there is none. */
@@ -219,6 +228,20 @@ void breakers_token(struct breakers *breakers, const struct request_life *life,
         good(breakers, breakers_of(breakers, token->worker), life->placed_us, now_us);
 }
 
+static void worker_failed(struct breakers *breakers, uint64_t worker, uint64_t placed_us,
+                          uint64_t now_us)
+{
+    struct breaker *breaker = breakers_of(breakers, worker);
+    struct worker_breaker *slot = &breakers->workers[worker % breakers->slots];
+    breakers->changes += breaker_failed(breaker, &breakers->limits, placed_us, now_us);
+    if (breaker->state == BREAKER_CLOSED || slot->noted)
+        return;
+    if (breakers->noted_count == breakers->slots)
+        breakers_tidy(breakers);
+    slot->noted = true;
+    breakers->noted[breakers->noted_count++] = worker;
+}
+
 void breakers_said(struct breakers *breakers, const struct request_life *life,
                    const struct breaker_said *said, uint64_t now_us)
 {
@@ -231,22 +254,24 @@ void breakers_said(struct breakers *breakers, const struct request_life *life,
                                                         .reason = said->reason,
                                                         .refused = said->refused,
                                                         .step_failed_before = life->step_failed});
-    if (!blame.worker)
-        return;
-    struct breaker *charged = blame.reader ? take_pair(breakers, blame.worker, blame.reader)
-                                           : breakers_of(breakers, blame.worker);
-    breakers->changes += breaker_failed(charged, &breakers->limits, life->placed_us, now_us);
+    if (blame.reader)
+        breakers->changes += breaker_failed(take_pair(breakers, blame.worker, blame.reader),
+                                            &breakers->limits, life->placed_us, now_us);
+    else if (blame.worker)
+        worker_failed(breakers, blame.worker, life->placed_us, now_us);
 }
 
 void breakers_left(struct breakers *breakers, uint64_t worker, uint64_t now_us)
 {
-    struct breaker *breaker = breakers_of(breakers, worker);
-    breakers->changes += breaker_failed(breaker, &breakers->limits, now_us, now_us);
+    worker_failed(breakers, worker, now_us, now_us);
 }
 
 void breakers_forget(struct breakers *breakers, uint64_t worker)
 {
     breakers->workers[worker % breakers->slots] = (struct worker_breaker){.worker = 0};
+    for (size_t i = 0; i < breakers->noted_count; i++)
+        if (breakers->noted[i] == worker)
+            breakers->noted[i] = breakers->noted[--breakers->noted_count];
     for (size_t i = 0; i < breakers->pair_count;)
         if (breakers->pairs[i].prefill == worker || breakers->pairs[i].decode == worker)
             breakers->pairs[i] = breakers->pairs[--breakers->pair_count];
@@ -255,30 +280,50 @@ void breakers_forget(struct breakers *breakers, uint64_t worker)
     breakers->changes++;
 }
 
-uint64_t breakers_keep_out(struct breakers *breakers, struct breaker_candidate *candidates,
-                           size_t count, uint64_t now_us)
+void breakers_tidy(struct breakers *breakers)
 {
-    size_t kept_out = 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < breakers->noted_count; i++) {
+        uint64_t worker = breakers->noted[i];
+        struct worker_breaker *slot = &breakers->workers[worker % breakers->slots];
+        slot->noted &= slot->worker != worker || slot->breaker.state != BREAKER_CLOSED;
+        if (slot->worker == worker && slot->noted)
+            breakers->noted[kept++] = worker;
+    }
+    breakers->noted_count = kept;
+}
+
+static int latest_failure_first(const void *a, const void *b)
+{
+    const struct breaker_candidate *x = a, *y = b;
+    if (x->pool != y->pool)
+        return x->pool < y->pool ? -1 : 1;
+    return (x->failed_us < y->failed_us) - (x->failed_us > y->failed_us);
+}
+
+uint64_t breakers_keep_out(struct breakers *breakers, struct breaker_candidate *candidates,
+                           size_t count, const size_t *pool_sizes, uint64_t now_us)
+{
     uint64_t next_us = UINT64_MAX;
     for (size_t i = 0; i < count; i++) {
-        const struct breaker *breaker = breakers_of(breakers, candidates[i].worker);
-        candidates[i].kept_out = !breaker_admits(breaker, &breakers->limits, now_us);
-        kept_out += candidates[i].kept_out;
-        uint64_t at_us = breaker_next_us(breaker, &breakers->limits);
-        if (candidates[i].kept_out && at_us < next_us)
-            next_us = at_us;
+        struct breaker_candidate *candidate = &candidates[i];
+        const struct breaker *breaker =
+            candidate->reader ? breakers_of_pair(breakers, candidate->worker, candidate->reader)
+                              : breakers_of(breakers, candidate->worker);
+        bool admits = !breaker || breaker_admits(breaker, &breakers->limits, now_us);
+        candidate->failed_us = breaker ? breaker->failed_us : 0;
+        candidate->until_us = admits ? 0 : breaker_next_us(breaker, &breakers->limits);
+        if (!admits && candidate->until_us < next_us)
+            next_us = candidate->until_us;
     }
-    for (; kept_out > count / 2; kept_out--) { /* the one that failed longest ago may come back */
-        struct breaker_candidate *oldest = NULL;
-        uint64_t oldest_us = UINT64_MAX;
-        for (size_t i = 0; i < count; i++) {
-            uint64_t failed_us = breakers_of(breakers, candidates[i].worker)->failed_us;
-            if (candidates[i].kept_out && failed_us < oldest_us) {
-                oldest = &candidates[i];
-                oldest_us = failed_us;
-            }
-        }
-        oldest->kept_out = false;
+    if (count)
+        qsort(candidates, count, sizeof *candidates, latest_failure_first);
+    for (size_t i = 0, kept_out = 0; i < count; i++) {
+        if (i && candidates[i].pool != candidates[i - 1].pool)
+            kept_out = 0;
+        if (candidates[i].until_us && kept_out == pool_sizes[candidates[i].pool] / 2)
+            candidates[i].until_us = 0; /* the ones that failed longest ago may come back */
+        kept_out += candidates[i].until_us != 0;
     }
     return next_us;
 }

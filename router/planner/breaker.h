@@ -12,9 +12,10 @@
  * of it. Outcomes of requests that were placed before the last change of state are ignored, as they
  * tell of an earlier time.
  *
- * A breaker says which workers to avoid, never that a request fails. At most half of the workers of
- * a model and role are kept out at once (breakers_keep_out): a failure that most have in common is
- * no fault of theirs, but of the requests, and must not close the cluster. */
+ * A breaker says which workers and pairs to avoid, never that a request fails. At most half of the
+ * workers of a model and role, and half of the pairs of a model, are kept out at once
+ * (breakers_keep_out): a failure that most have in common is no fault of theirs, but of the
+ * requests, and must not close the cluster. */
 #ifndef BATON_ROUTER_PLANNER_BREAKER_H
 #define BATON_ROUTER_PLANNER_BREAKER_H
 
@@ -72,7 +73,7 @@ struct blame {
 /* A request's workers, and what one of them said of it. */
 struct blame_cause {
     uint64_t said_by, prefill, decode; /* prefill 0: the decode worker computes the prompt */
-    const char *reason;                /* a Lost's or a Refused's (worker.proto) */
+    const char *reason; /* a Lost's or a Refused's (worker.proto), details behind a colon */
     bool refused;
     bool
         step_failed_before; /* since its last token, at any worker: the request is suspect itself */
@@ -87,6 +88,7 @@ struct blame blame_of(const struct blame_cause *cause);
 struct worker_breaker {
     uint64_t worker; /* its key; 0: unused */
     struct breaker breaker;
+    bool noted; /* in breakers.noted */
 };
 /* Only pairs with failures have one. When it is full, the pair that failed longest ago is
  * forgotten. */
@@ -94,11 +96,14 @@ struct worker_breaker {
 struct pair_breaker {
     uint64_t prefill, decode; /* their keys */
     struct breaker breaker;
+    bool kept_out; /* the caller's, for what it tells of changes */
 };
 struct breakers {
     struct breaker_limits limits;
     struct worker_breaker *workers; /* [slots]; worker `key` has slot key % slots */
     size_t slots;
+    uint64_t *noted; /* [noted_count] of [slots]: workers with breakers that may not be closed */
+    size_t noted_count;
     struct pair_breaker pairs[BREAKER_MAX_PAIRS]; /* [pair_count] */
     size_t pair_count;
     uint64_t changes; /* grows when any state changes */
@@ -110,6 +115,7 @@ void breakers_deinit(struct breakers *breakers);
 /* Returns the worker's own breaker. */
 struct breaker *breakers_of(struct breakers *breakers, uint64_t worker);
 /* NULL: the pair has had no failure. */
+struct pair_breaker *breakers_pair(struct breakers *breakers, uint64_t prefill, uint64_t decode);
 struct breaker *breakers_of_pair(struct breakers *breakers, uint64_t prefill, uint64_t decode);
 
 /* Events of a request. `life` is as it was before the event, except in breakers_placed. */
@@ -132,14 +138,21 @@ void breakers_left(struct breakers *breakers, uint64_t worker, uint64_t now_us);
 /* The worker is gone for good. */
 void breakers_forget(struct breakers *breakers, uint64_t worker);
 
-/* The ready workers of one model and role. */
+/* Forgets the closed ones among the noted workers. */
+void breakers_tidy(struct breakers *breakers);
+
+/* A ready worker, or a pair of two. Only ones with breakers that may not be closed matter. */
 struct breaker_candidate {
-    uint64_t worker;
-    bool kept_out; /* the answer */
+    uint32_t pool; /* the ones that can take each other's place: an index of the caller's */
+    uint64_t worker, reader; /* reader not 0: the pair */
+    /* The answer: until then it gets a request only if there is no other. 0: it may have one. */
+    uint64_t until_us;
+    uint64_t failed_us; /* filled in */
 };
-/* Marks the workers that get no request now: the ones that are open, the latest failures first,
- * and at most half of all. Returns when that changes without an event; UINT64_MAX: never. */
+/* Finds the candidates that get no request now: the ones that are open, the latest failures first,
+ * and at most half of pool_sizes[pool], which counts all ready ones. Sorts the candidates. Returns
+ * when that changes without an event; UINT64_MAX: never. */
 uint64_t breakers_keep_out(struct breakers *breakers, struct breaker_candidate *candidates,
-                           size_t count, uint64_t now_us);
+                           size_t count, const size_t *pool_sizes, uint64_t now_us);
 
 #endif

@@ -10,7 +10,7 @@
 enum status candidates_init(struct candidates *candidates, size_t model_count)
 {
     ASSERT(model_count <= CANDIDATES_MAX_MODELS);
-    *candidates = (struct candidates){.model_count = model_count};
+    *candidates = (struct candidates){.model_count = model_count, .facts_version = 1};
     return map_create(CANDIDATES_MAX, &candidates->by_key);
 }
 
@@ -33,6 +33,7 @@ void candidates_deinit(struct candidates *candidates)
     for (size_t i = 0; candidates->by_key && (candidate = map_next(candidates->by_key, &i));)
         free_candidate(candidate);
     map_destroy(candidates->by_key);
+    free(candidates->blocked_pairs);
     for (size_t i = 0; i < candidates->model_count; i++) {
         for (size_t k = 0; k < candidates->pools[i].kind_count; k++)
             free_kind(candidates->pools[i].kinds[k]);
@@ -136,7 +137,8 @@ static void leave_kind(struct candidate_pool *pool, struct candidate *candidate)
          candidate->is.role == ROLE_PREFILL && kind->misfit_count && i < decodes->count; i++)
         drop_misfits_with(decodes->items[i], candidate->is.key);
     kind->misfit_count -= candidate->misfit_count;
-    candidate->misfit_count = 0;
+    kind->blocked_pairs -= candidate->blocked_pairs;
+    candidate->misfit_count = candidate->blocked_pairs = 0;
     struct candidate_list *list = &kind->of[candidate->is.role];
     list->items[candidate->index] = list->items[--list->count];
     list->items[candidate->index]->index = candidate->index;
@@ -227,6 +229,7 @@ enum status candidates_set(struct candidates *candidates, size_t model,
     else
         candidate->kind->stale = true;
     candidates->version++;
+    candidates->facts_version++;
     return STATUS_OK;
 }
 
@@ -241,17 +244,79 @@ void candidates_remove(struct candidates *candidates, uint64_t key)
     leave_kind(pool, candidate);
     free_candidate(candidate);
     candidates->version++;
+    candidates->facts_version++;
 }
 
 void candidates_block(struct candidates *candidates, uint64_t key, uint64_t until_us)
 {
     struct candidate *candidate = candidates_get(candidates, key);
-    if (!candidate)
+    if (candidate && until_us > candidates->blocked_until_us)
+        candidates->blocked_until_us = until_us;
+    if (!candidate || candidate->is.blocked_until_us == until_us)
         return;
     candidate->is.blocked_until_us = until_us;
-    if (until_us > candidates->blocked_until_us)
-        candidates->blocked_until_us = until_us;
     candidates->version++;
+}
+
+/* Orders pairs by the decode worker, then by the prefill worker. */
+static int compare_pairs(const void *a, const void *b)
+{
+    const struct candidate_pair *x = a, *y = b;
+    if (x->decode != y->decode)
+        return x->decode < y->decode ? -1 : 1;
+    return (x->prefill > y->prefill) - (x->prefill < y->prefill);
+}
+
+/* Enters the pairs that are kept apart in the counts of their workers, or (`by` -1) takes them
+ * out. */
+static void count_pairs(struct candidates *candidates, int by)
+{
+    for (size_t i = 0; i < candidates->blocked_pair_count; i++) {
+        struct candidate *decode = candidates_get(candidates, candidates->blocked_pairs[i].decode);
+        if (!decode || !decode->kind || (by < 0 && !decode->blocked_pairs))
+            continue; /* it left, or came back as a candidate since */
+        decode->blocked_pairs += (size_t)by;
+        decode->kind->blocked_pairs += (size_t)by;
+    }
+}
+
+enum status candidates_block_pairs(struct candidates *candidates,
+                                   const struct candidate_pair *pairs, size_t count)
+{
+    struct candidate_pair *room = candidates->blocked_pairs;
+    if (!count && !candidates->blocked_pair_count)
+        return STATUS_OK;
+    if (count > candidates->blocked_pair_capacity) {
+        room = realloc(room, count * sizeof *room);
+        if (!room)
+            return STATUS_LIMIT;
+        candidates->blocked_pairs = room;
+        candidates->blocked_pair_capacity = count;
+    }
+    count_pairs(candidates, -1);
+    candidates->blocked_pair_count = count;
+    if (count) {
+        memcpy(room, pairs, count * sizeof *pairs);
+        qsort(room, count, sizeof *pairs, compare_pairs);
+    }
+    count_pairs(candidates, 1);
+    for (size_t i = 0; i < count; i++)
+        if (pairs[i].until_us > candidates->blocked_until_us)
+            candidates->blocked_until_us = pairs[i].until_us;
+    candidates->version++;
+    return STATUS_OK;
+}
+
+bool candidates_pair_is_blocked(const struct candidates *candidates, const struct candidate *decode,
+                                uint64_t prefill, uint64_t now_us)
+{
+    const struct candidate_pair sought = {.prefill = prefill, .decode = decode->is.key};
+    if (!decode->blocked_pairs)
+        return false;
+    const struct candidate_pair *found =
+        bsearch(&sought, candidates->blocked_pairs, candidates->blocked_pair_count, sizeof sought,
+                compare_pairs);
+    return found && found->until_us > now_us;
 }
 
 /* -------------------------------------------------------------------------------------- misfits */
@@ -297,6 +362,7 @@ enum status candidates_misfit(struct candidates *candidates, uint64_t prefill, u
     reader->misfit_count++;
     reader->kind->misfit_count++;
     candidates->version++; /* the decode worker may compute prompts itself now */
+    candidates->facts_version++;
     return STATUS_OK;
 }
 

@@ -5,7 +5,8 @@
  * has no effect on another. Within a model, workers of one kind (weights, KV layout, numerics) can
  * pair; the kinds are kept apart, so that a search never looks at a pair that can't be. Two workers
  * of one kind may refuse each other all the same: such a misfit is kept with the decode worker
- * until either of the two is removed.
+ * until either of the two is removed. Breakers keep workers and pairs out for a while: they get
+ * requests only where no other is ready.
  *
  * Memory: candidates_init allocates, each worker and each misfit allocates more. Owner: one thread.
  * Failing functions return STATUS_LIMIT (no memory), and change nothing. */
@@ -38,7 +39,7 @@ struct route_worker {
     /* Facts, which candidates_set replaces. */
     uint64_t key; /* not 0; of one incarnation of one name */
     enum worker_role role;
-    bool ready;             /* session up, not draining; others still count as existing */
+    bool ready;             /* session up, not draining or hung; others still count as existing */
     bool draining;          /* has a session, and takes no requests */
     bool leaving;           /* not a candidate any more; its books stay until it is removed */
     uint64_t away_since_us; /* not ready: since when */
@@ -60,6 +61,12 @@ struct route_worker {
     uint64_t blocked_until_us;   /* a breaker's: until then it is used only if there is no other */
 };
 
+/* Two workers that a breaker keeps apart until then, if there are others. */
+struct candidate_pair {
+    uint64_t prefill, decode; /* keys */
+    uint64_t until_us;
+};
+
 struct placement_request;
 TAILQ_HEAD(placement_requests, placement_request);
 
@@ -72,6 +79,7 @@ struct candidate {
     size_t index;                /* in its kind's list */
     uint64_t *misfits;           /* decode: [misfit_count] keys of prefill workers, ascending */
     size_t misfit_count, misfit_capacity;
+    size_t blocked_pairs;               /* decode: pairs with it that are kept apart */
     struct placement_requests requests; /* placed on it; placement.h has them */
 };
 
@@ -85,7 +93,7 @@ struct candidate_kind {
     uint64_t model_hash, layout_hash, numerics_id;
     uint32_t block_tokens;
     struct candidate_list of[ROLE_DECODE + 1]; /* by worker_role */
-    size_t misfit_count;                       /* pairs */
+    size_t misfit_count, blocked_pairs;        /* pairs */
     /* Capacities of the largest workers. */
     uint64_t most_prefill_tokens, most_ready_prefill_tokens, most_ready_decode_tokens;
     bool stale; /* the capacities must be looked up again */
@@ -103,9 +111,14 @@ struct candidates {
     size_t model_count;
     struct candidate_pool pools[CANDIDATES_MAX_MODELS];
     struct map *by_key;
-    uint64_t blocked_until_us; /* no worker is blocked from then on */
+    uint64_t blocked_until_us;            /* no worker and no pair is blocked from then on */
+    struct candidate_pair *blocked_pairs; /* [blocked_pair_count], by decode worker */
+    size_t blocked_pair_count, blocked_pair_capacity;
     /* Grows with each change that may give a waiting request a place. */
     uint64_t version;
+    /* Grows with each change of the workers themselves, and of what fits: a request may lack a
+     * worker from then on, or no longer. Not 0. */
+    uint64_t facts_version;
 };
 
 enum status candidates_init(struct candidates *candidates, size_t model_count) WARN_UNUSED;
@@ -119,6 +132,12 @@ enum status candidates_set(struct candidates *candidates, size_t model,
 /* Forgets the worker, its books and its misfits. None of its requests may be in its list. */
 void candidates_remove(struct candidates *candidates, uint64_t key);
 void candidates_block(struct candidates *candidates, uint64_t key, uint64_t until_us);
+/* Replaces all pairs that are kept apart. Ignores pairs of workers that are gone. */
+enum status candidates_block_pairs(struct candidates *candidates,
+                                   const struct candidate_pair *pairs, size_t count) WARN_UNUSED;
+/* True: the two are kept apart now. */
+bool candidates_pair_is_blocked(const struct candidates *candidates, const struct candidate *decode,
+                                uint64_t prefill, uint64_t now_us);
 
 /* Notes two workers that match by their registrations, and refused each other. Ignores workers that
  * are gone or of different kinds. */

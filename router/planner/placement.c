@@ -323,7 +323,9 @@ void placement_wait(struct placement *placement, struct placement_request *reque
     struct placement_queue *queue = &placement->queues[request->model];
     ASSERT(!request->waiting);
     request->waiting = true;
-    request->tried = request->lacks = request->late = false;
+    request->lacks = request->late = false;
+    placement->pass.joined = true;
+    request->heard = queue->heard = 0;
     request->turn = turn;
     request->since_us = now_us;
     queue->count++;
@@ -400,6 +402,7 @@ void placement_begin(struct placement *placement, size_t model, uint64_t now_us)
         (struct placement_pass){.number = placement->pass.number + 1,
                                 .now_us = now_us,
                                 .model = model,
+                                .facts = candidates->facts_version,
                                 .turn = PLACEMENT_REGIVE,
                                 .next = TAILQ_FIRST(&placement->queues[model].regiving)};
     if (placement->prefix_index)
@@ -509,12 +512,17 @@ static struct placement_request *next_of_pass(struct placement *placement)
 struct placement_request *placement_next(struct placement *placement)
 {
     struct placement_pass *pass = &placement->pass;
-    const struct placement_queue *queue = &placement->queues[pass->model];
+    struct placement_queue *queue = &placement->queues[pass->model];
     struct placement_request *request = NULL;
-    do { /* the life of one that lacked a worker must hear that there is one */
-        bool over = pass->stopped && !queue->lacking;
-        request = over ? NULL : next_of_pass(placement);
-    } while (request && pass->stopped && !request->lacks);
+    do { /* the life of each must hear whether it lacks a worker, though its turn doesn't come */
+        if (pass->stopped && !queue->lacking && queue->heard == pass->facts)
+            return NULL;
+        request = next_of_pass(placement);
+    } while (request && pass->stopped && !request->lacks && request->heard == pass->facts);
+    if (request)
+        pass->unheard += request->heard != pass->facts;
+    else if (!pass->joined && !pass->unheard)
+        queue->heard = pass->facts;
     return request;
 }
 
@@ -544,8 +552,8 @@ static bool is_known_full(const struct placement *placement,
                           uint64_t total_tokens)
 {
     const struct placement_queue *queue = &placement->queues[request->model];
-    return request->tried && !request->lacks && can_compare(ask) &&
-           queue->full.version == placement->candidates.version &&
+    return request->heard == placement->candidates.facts_version && !request->lacks &&
+           can_compare(ask) && queue->full.version == placement->candidates.version &&
            ask->request.prompt_tokens >= queue->full.prompt_tokens &&
            total_tokens >= queue->full.total_tokens;
 }
@@ -588,17 +596,20 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
             *placed_tokens = room < ask->most_tokens ? room : ask->most_tokens;
     }
     asked.total_tokens = *placed_tokens;
-    bool known = (pass->stopped && request->turn != PLACEMENT_REGIVE) ||
-                 is_known_full(placement, request, ask, asked.total_tokens);
+    bool known = is_known_full(placement, request, ask, asked.total_tokens);
     if (!known && ask->handle)
         choice = route_handle(candidates, request->model, &asked, ask->handle, &placement->rng);
     else if (!known)
         choice = route_request(candidates, request->model, &asked, &placement->rng);
-    request->tried = true;
+    bool turned = !pass->stopped || request->turn == PLACEMENT_REGIVE;
+    if (choice.outcome == ROUTE_PLACED && !turned) /* it hears that there are workers, and waits */
+        choice = (struct route_choice){.outcome = ROUTE_FULL, .away_since_us = UINT64_MAX};
+    pass->unheard -= request->heard != pass->facts;
+    request->heard = pass->facts;
     set_lacks(&placement->queues[request->model], request, choice.outcome == ROUTE_NO_WORKER);
     if (choice.outcome == ROUTE_PLACED && request->in)
         end_turn(placement, request->in);
-    if (choice.outcome == ROUTE_FULL && !known)
+    if (choice.outcome == ROUTE_FULL && !known && turned)
         note_full(placement, ask, asked.total_tokens);
     /* An answer that has begun leaves workers of other kinds to others: it holds no place there. */
     bool holds = !ask->request.kind || candidates->pools[request->model].kind_count == 1;
@@ -636,6 +647,19 @@ void placement_placed(struct placement *placement, const struct placement_reques
 
 /* --------------------------------------------------------------------------- expectations */
 
+static bool takes(struct route_choice choice)
+{
+    return choice.outcome == ROUTE_PLACED || choice.outcome == ROUTE_FULL;
+}
+
+bool placement_takes(const struct placement *placement, size_t model,
+                     const struct route_request *request, uint64_t now_us)
+{
+    struct route_request asked = *request;
+    fill_in(placement, &asked, now_us);
+    return takes(route_request(&placement->candidates, model, &asked, NULL));
+}
+
 bool placement_serves(const struct placement *placement, size_t model, uint64_t now_us,
                       uint64_t *at_us)
 {
@@ -645,7 +669,7 @@ bool placement_serves(const struct placement *placement, size_t model, uint64_t 
     uint64_t local_us = placement->config.local_us;
     bool waits = choice.outcome == ROUTE_NO_WORKER && choice.away_since_us < UINT64_MAX - local_us;
     *at_us = waits ? choice.away_since_us + local_us : UINT64_MAX;
-    return choice.outcome == ROUTE_PLACED || choice.outcome == ROUTE_FULL;
+    return takes(choice);
 }
 
 uint64_t placement_room(const struct placement *placement, size_t model)

@@ -13,7 +13,8 @@
  * the tenants, and within a tenant by arrival, so that a tenant waits for at most one request of
  * each other tenant. A request that all workers are too full for may be overtaken by smaller ones
  * until it has waited PLACEMENT_OVERTAKE_US. From then on nothing behind it in the order is placed
- * before it, or large prompts would starve.
+ * before it, or large prompts would starve. Requests behind it are still looked at once after each
+ * change of the workers, as one that lacks a worker must know that.
  *
  * With SLO classes, new requests have a rank. The ones in time come first, by priority, and in a
  * tenant by the time at which their first token is due: least slack first (EDF: Liu and Layland,
@@ -102,7 +103,8 @@ struct placement_request {
     const struct prefix_names *prefixes; /* as last asked with; the asker's */
     size_t prefix_kind_count;
     /* In the queue. */
-    bool waiting, tried, lacks; /* lacks: no worker was there at its last try */
+    bool waiting, lacks; /* lacks: no worker was there at its last try */
+    uint64_t heard;      /* the facts of the pass that last tried it; 0: none did */
     enum placement_turn turn;
     uint64_t since_us; /* when it began to wait */
     /* NEW: its order. placement_arrived sets NORMAL and UINT64_MAX, which the
@@ -135,6 +137,7 @@ struct placement_queue {
     uint32_t ranks[PLACEMENT_RANKS];  /* new requests that wait */
     uint32_t passed[PLACEMENT_RANKS]; /* new ones of earlier ranks placed meanwhile */
     uint32_t count, lacking;          /* requests; those of them that lack a worker */
+    uint64_t heard;                   /* all of them have heard these facts; 0: not known */
     /* The smallest request that was found too large. */
     struct {
         uint64_t version; /* the candidates' then; 0: none */
@@ -155,6 +158,9 @@ struct placement_pass {
     struct placement_tenant *tenant; /* NEW */
     uint32_t rank;                   /* NEW */
     bool stopped;                    /* a request holds the place of all behind it */
+    uint64_t facts;                  /* the candidates' facts_version when the pass began */
+    uint32_t unheard; /* requests that were returned, and had not heard of these workers */
+    bool joined;      /* a request began to wait since the pass began */
 };
 
 struct placement_config {
@@ -246,6 +252,10 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
 /* The choice was executed. `decode` 0: the prefill worker draws the last token. */
 void placement_placed(struct placement *placement, const struct placement_request *request,
                       uint64_t prefill, uint64_t decode);
+
+/* True: a request like this would be placed now, or wait for room. */
+bool placement_takes(const struct placement *placement, size_t model,
+                     const struct route_request *request, uint64_t now_us);
 
 /* True: a small request would be placed now, or wait for room. False: it lacks a worker, until a
  * change of the workers, or until *at_us (UINT64_MAX: no such time), when prefill workers will have

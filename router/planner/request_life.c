@@ -248,6 +248,7 @@ void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t
         return;
     }
     life->prefill = prefill;
+    life->computed = false;
     life->handle_emitted = life->delivered;
     life->state = prefill ? REQUEST_PREFILL : REQUEST_DECODE;
     if (prefill) {
@@ -305,6 +306,22 @@ bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t
     return true;
 }
 
+/* True: the worker computes the prompt in this attempt, or for the handle of this request. */
+static bool is_prefill(const struct request_life *life, uint64_t worker, uint32_t attempt)
+{
+    bool of_handle = life->has_handle && attempt == life->handle_attempt;
+    return life->prefill && worker == life->prefill && (of_handle || attempt == life->attempt);
+}
+
+void request_life_on_prefilled(struct request_life *life, uint64_t now_us, uint64_t worker,
+                               uint32_t attempt)
+{
+    if (!is_prefill(life, worker, attempt))
+        return;
+    life->computed = true;
+    life->sign_us = now_us; /* the reader has as much time from now on */
+}
+
 void request_life_on_sign(struct request_life *life, uint64_t now_us, uint64_t worker,
                           uint32_t attempt)
 {
@@ -316,10 +333,11 @@ void request_life_on_token(struct request_life *life, const struct life_token *t
                            struct life_actions *out)
 {
     out->count = 0;
+    life->computed |= is_prefill(life, token->worker, token->attempt);
     if (!is_current(life, token->attempt))
         return;
     if (life->state == REQUEST_DECODE && token->worker == life->decode)
-        life->from_decode = true;
+        life->from_decode = life->computed = true;
     if (token->index <= life->delivered) {
         if (token->index != life->handle_emitted + 1) /* both workers send that one */
             life->dropped++;
@@ -424,11 +442,7 @@ uint64_t request_life_owing(const struct request_life *life)
 {
     switch (life->state) {
     case REQUEST_PREFILL: return life->prefill;
-    case REQUEST_DECODE:
-        return life->has_handle && life->delivered <= life->handle_emitted &&
-                       life->attempt == life->handle_attempt
-                   ? life->prefill
-                   : life->decode;
+    case REQUEST_DECODE: return life->has_handle && !life->computed ? life->prefill : life->decode;
     default: return 0;
     }
 }
@@ -437,8 +451,7 @@ void request_life_on_silent(struct request_life *life, uint64_t worker, struct l
 {
     out->count = 0;
     /* The reader of a worker that hangs waits, as it hears heartbeats. */
-    if (life->state == REQUEST_DECODE && worker == life->prefill &&
-        life->delivered <= life->handle_emitted)
+    if (life->state == REQUEST_DECODE && worker == life->prefill && !life->computed)
         run_again(life, (struct cause){.lost = true, .avoid_prefill = worker}, out);
     else
         replace(life, worker, (struct cause){.lost = true}, out);

@@ -25,7 +25,9 @@
  *
  * Silence: if the worker that owes the next token sends no sign of the request for `silence_us`, a
  * tick asks whether the request waits in that worker's queue (LIFE_SILENT). If it doesn't, the
- * caller answers with request_life_on_silent, and the request goes elsewhere. */
+ * caller answers with request_life_on_silent, and the request goes elsewhere. The reader of a
+ * handle owes nothing before its prompt is known to be computed. A prefill may take longer than
+ * `silence_us`, and after REGIVE it sends no sign before its end. */
 #ifndef BATON_ROUTER_PLANNER_REQUEST_LIFE_H
 #define BATON_ROUTER_PLANNER_REQUEST_LIFE_H
 
@@ -94,6 +96,7 @@ struct request_life {
     struct handle_ref ref;
     uint32_t handle_emitted;     /* emitted tokens that the handle's prefill covers */
     uint32_t handle_attempt;     /* its prefill's: later ones hear the reader alone */
+    bool computed;               /* its prompt is known to be computed */
     uint32_t delivered;          /* the client got tokens 1..delivered */
     bool from_decode;            /* this attempt's decode worker sent a token */
     bool decode_over;            /* it sent the last token: there is nothing to release */
@@ -171,6 +174,10 @@ void request_life_on_no_reader(struct request_life *life, struct life_actions *o
 /* True: `ref` is this request's handle from now on, and the caller keeps its block list. */
 bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t attempt,
                             struct handle_ref ref, struct life_actions *out);
+/* The worker has computed the prompt. After a REGIVE `attempt` is that of the handle, and older
+ * than the current one. */
+void request_life_on_prefilled(struct request_life *life, uint64_t now_us, uint64_t worker,
+                               uint32_t attempt);
 /* A worker of this attempt has said anything about it: the silence begins anew. Call it before the
  * event's own function. */
 void request_life_on_sign(struct request_life *life, uint64_t now_us, uint64_t worker,
@@ -206,8 +213,8 @@ void request_life_on_moved(struct request_life *life, uint64_t worker, struct li
 /* The worker computes nothing although it should, and its session is up: it hangs. Requests that it
  * owes a token go elsewhere, and count a loss. The others only get another reader. */
 void request_life_on_silent(struct request_life *life, uint64_t worker, struct life_actions *out);
-/* Returns the worker that owes the next token: the prefill worker until its token is here, or the
- * handle has another reader. 0: the request has no workers. */
+/* Returns the worker that owes the next token: the prefill worker until the prompt is known to be
+ * computed. 0: the request has no workers. */
 uint64_t request_life_owing(const struct request_life *life);
 
 void request_life_on_cancel(struct request_life *life, struct life_actions *out);

@@ -46,11 +46,12 @@ static void shortlist_offer(struct shortlist *list, const struct candidate *item
 }
 
 struct search {
+    const struct candidates *all;
     const struct candidate_pool *pool;
     const struct route_request *request;
     const struct route_handle *handle; /* NULL: the prompt is to be computed */
     struct rng *rng;                   /* NULL: looks at all */
-    bool with_blocked;
+    bool with_blocked;                 /* no block counts */
     /* The best choice so far. */
     bool found;
     struct score score;
@@ -67,6 +68,15 @@ static bool is_ready(const struct search *s, const struct candidate *worker)
 {
     return worker->is.ready &&
            (s->with_blocked || worker->is.blocked_until_us <= s->request->now_us);
+}
+
+/* True: they fit, and the decode worker may read from that prefill worker now. */
+static bool may_pair(const struct search *s, const struct candidate *decode, uint64_t prefill)
+{
+    bool reads = s->handle || !s->request->ends_at_prefill;
+    return !candidate_misfits(decode, prefill) &&
+           (s->with_blocked || !reads ||
+            !candidates_pair_is_blocked(s->all, decode, prefill, s->request->now_us));
 }
 
 static bool holds_enough(const struct candidate *worker)
@@ -170,7 +180,7 @@ static void pair_up(struct search *s, const struct shortlist *prefills,
     for (size_t p = 0; p < prefills->count; p++) {
         const struct candidate *prefill = prefills->items[p];
         size_t d = 0;
-        while (d < decodes->count && candidate_misfits(decodes->items[d], prefill->is.key))
+        while (d < decodes->count && !may_pair(s, decodes->items[d], prefill->is.key))
             d++;
         if (d == decodes->count)
             continue;
@@ -183,9 +193,9 @@ static void pair_up(struct search *s, const struct shortlist *prefills,
 }
 
 /* Pairs each decode worker on its own, as the shortlists may hold none that fit each other. One
- * without misfits takes the best prefill worker; the others look at all. */
-static void pair_misfits(struct search *s, const struct candidate_kind *kind,
-                         const struct shortlist *best)
+ * that may pair with all takes the best prefill worker; the others look at all. */
+static void pair_singly(struct search *s, const struct candidate_kind *kind,
+                        const struct shortlist *best)
 {
     struct shortlist prefill = {.most = 1}, decode = {.most = 1};
     for (size_t d = 0; d < kind->of[ROLE_DECODE].count; d++) {
@@ -193,10 +203,10 @@ static void pair_misfits(struct search *s, const struct candidate_kind *kind,
         decode.count = 0;
         if (!candidate_is_alone(worker))
             consider_decode(s, &decode, worker, s->request->ends_at_prefill);
-        if (!worker->misfit_count)
+        bool any = !worker->misfit_count && !worker->blocked_pairs;
+        if (any)
             pair_up(s, best, &decode);
-        for (size_t p = 0; worker->misfit_count && decode.count && p < kind->of[ROLE_PREFILL].count;
-             p++) {
+        for (size_t p = 0; !any && decode.count && p < kind->of[ROLE_PREFILL].count; p++) {
             prefill.count = 0;
             consider_prefill(s, &prefill, kind->of[ROLE_PREFILL].items[p]);
             pair_up(s, &prefill, &decode);
@@ -215,7 +225,7 @@ static void search_kind(struct search *s, const struct candidate_kind *kind)
     const struct candidate *worker;
     for (struct looks looks = looks_at(s, decodes); (worker = next_look(&looks));) {
         if (s->handle) {
-            if (!candidate_misfits(worker, s->handle->prefill))
+            if (may_pair(s, worker, s->handle->prefill))
                 consider_decode(s, &alone, worker, false);
         } else if (none || (kind->misfit_count && candidate_is_alone(worker))) {
             consider_decode(s, &alone, worker, false);
@@ -230,8 +240,8 @@ static void search_kind(struct search *s, const struct candidate_kind *kind)
     for (struct looks looks = looks_at(s, prefills); (worker = next_look(&looks));)
         consider_prefill(s, &prefill, worker);
     pair_up(s, &prefill, &decode);
-    if (kind->misfit_count && !s->rng)
-        pair_misfits(s, kind, &prefill);
+    if ((kind->misfit_count || kind->blocked_pairs) && !s->rng)
+        pair_singly(s, kind, &prefill);
 }
 
 /* --------------------------------------------------------------------- why none takes a request */
@@ -240,13 +250,13 @@ static void search_kind(struct search *s, const struct candidate_kind *kind)
 struct reach {
     bool exists;       /* one fits */
     bool holds_prompt; /* and one of these is large enough */
-    bool ready;        /* and one of these is ready */
+    bool ready;        /* and one of these is ready, and not kept apart from it */
     /* The time since which all that are large enough have been away. UINT64_MAX: one is up, or none
      * exists. */
     uint64_t since_us;
 };
 
-/* `decode` NULL: of one without misfits. */
+/* `decode` NULL: of one that may pair with all. */
 static struct reach reach_of(const struct search *s, const struct candidate_kind *kind,
                              const struct candidate *decode)
 {
@@ -260,7 +270,7 @@ static struct reach reach_of(const struct search *s, const struct candidate_kind
         if (s->request->prompt_tokens > prefill->is.capacity_tokens)
             continue;
         reach.holds_prompt = true;
-        reach.ready |= is_ready(s, prefill);
+        reach.ready |= is_ready(s, prefill) && (!decode || may_pair(s, decode, prefill->is.key));
         if (prefill->is.ready)
             reach.since_us = UINT64_MAX;
         else if (prefill->is.away_since_us > reach.since_us)
@@ -269,6 +279,14 @@ static struct reach reach_of(const struct search *s, const struct candidate_kind
     if (!reach.holds_prompt)
         reach.since_us = UINT64_MAX;
     return reach;
+}
+
+/* `shared`: of those that may pair with all. */
+static struct reach reach_at(const struct search *s, const struct candidate *decode,
+                             struct reach shared)
+{
+    bool any = !decode->misfit_count && !decode->blocked_pairs;
+    return any ? shared : reach_of(s, decode->kind, decode);
 }
 
 static void see(struct search *s, const struct candidate *decode, bool holds_prompt, bool ready)
@@ -294,7 +312,7 @@ static void see_kind(struct search *s, const struct candidate_kind *kind)
     struct reach shared = reach_of(s, kind, NULL);
     for (size_t i = 0; i < decodes->count; i++) {
         const struct candidate *decode = decodes->items[i];
-        struct reach reach = decode->misfit_count ? reach_of(s, kind, decode) : shared;
+        struct reach reach = reach_at(s, decode, shared);
         bool alone = is_alone(s, decode);
         see(s, decode, alone || reach.holds_prompt, alone || reach.ready);
         if (!alone && decode->is.ready && reach.since_us < s->away_since_us)
@@ -310,7 +328,7 @@ static void search_away(struct search *s, const struct candidate_kind *kind)
     struct shortlist alone = {.most = 1};
     for (size_t i = 0; i < decodes->count; i++) {
         const struct candidate *decode = decodes->items[i];
-        struct reach reach = decode->misfit_count ? reach_of(s, kind, decode) : shared;
+        struct reach reach = reach_at(s, decode, shared);
         if (is_alone(s, decode) || reach.since_us > s->request->local_away_us)
             continue;
         see(s, decode, true, true);
@@ -330,7 +348,7 @@ static enum route_lack lack_of(const struct search *s, const struct candidate *d
         return ROUTE_LACKS_SPACE;
     if (is_alone(s, decode))
         return ROUTE_LACKS_NOTHING;
-    struct reach reach = decode->misfit_count ? reach_of(s, decode->kind, decode) : shared;
+    struct reach reach = reach_at(s, decode, shared);
     return reach.holds_prompt ? ROUTE_LACKS_PREFILL : ROUTE_LACKS_SPACE;
 }
 
@@ -405,7 +423,10 @@ static struct route_choice request_exactly(struct search s)
 struct route_choice route_request(const struct candidates *candidates, size_t model,
                                   const struct route_request *request, struct rng *rng)
 {
-    struct search s = {.pool = &candidates->pools[model], .request = request};
+    struct search s = {.all = candidates,
+                       .pool = &candidates->pools[model],
+                       .request = request,
+                       .with_blocked = candidates->blocked_until_us <= request->now_us};
     if (rng && is_large(s.pool)) {
         struct search sampled = s;
         sampled.rng = rng;
@@ -414,9 +435,10 @@ struct route_choice route_request(const struct candidates *candidates, size_t mo
             return choice_of(&sampled);
     }
     struct route_choice choice = request_exactly(s);
-    s.with_blocked = candidates->blocked_until_us > request->now_us;
-    if (choice.outcome == ROUTE_NO_WORKER && s.with_blocked)
+    if (choice.outcome == ROUTE_NO_WORKER && !s.with_blocked) {
+        s.with_blocked = true;
         choice = request_exactly(s);
+    }
     return choice;
 }
 
@@ -444,7 +466,7 @@ static struct strangers see_readers(struct search *s)
                 seen.misfit |= decode->is.ready;
             } else {
                 seen.small |= decode->is.ready; /* used only if none takes it and none is full */
-                see(s, decode, true, true);
+                see(s, decode, true, may_pair(s, decode, s->handle->prefill));
             }
         }
     }
@@ -480,7 +502,11 @@ struct route_choice route_handle(const struct candidates *candidates, size_t mod
                                  const struct route_request *request,
                                  const struct route_handle *handle, struct rng *rng)
 {
-    struct search s = {.pool = &candidates->pools[model], .request = request, .handle = handle};
+    struct search s = {.all = candidates,
+                       .pool = &candidates->pools[model],
+                       .request = request,
+                       .handle = handle,
+                       .with_blocked = candidates->blocked_until_us <= request->now_us};
     if (rng && is_large(s.pool)) {
         struct search sampled = s;
         sampled.rng = rng;
@@ -489,9 +515,10 @@ struct route_choice route_handle(const struct candidates *candidates, size_t mod
             return choice_of(&sampled);
     }
     struct route_choice choice = handle_exactly(s);
-    s.with_blocked = candidates->blocked_until_us > request->now_us;
-    if (choice.outcome != ROUTE_PLACED && choice.outcome != ROUTE_FULL && s.with_blocked)
+    if (choice.outcome != ROUTE_PLACED && choice.outcome != ROUTE_FULL && !s.with_blocked) {
+        s.with_blocked = true;
         choice = handle_exactly(s);
+    }
     return choice;
 }
 

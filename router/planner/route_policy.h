@@ -8,13 +8,15 @@
  * prefill worker fits it, if those that do have been away for a while, or if the rules force it;
  * where none fits it, pairs come first. Work counts in tokens from its placement, not from a
  * worker's report, so that a burst spreads. Reports are a lower bound, as others may use the worker
- * too. A blocked worker is used only where no other is ready.
+ * too. A blocked worker, and a blocked pair, is used only where no other is ready. The two of a
+ * blocked pair stay open to other partners. The pair doesn't matter if no bytes are read.
  *
  * Cost: a list of at most ROUTE_EXACT workers is searched whole. A longer one, with n workers, is
  * searched in a random sample of 4 sqrt(n), and the ROUTE_BEST best of each role are paired: the
  * power of d choices (Mitzenmacher, TPDS'01). A request that finds no place in the sample is
  * searched for among all before it is told so: no bad luck refuses one. It takes time in
- * proportion to the workers, and to the decode workers with misfits times the prefill workers. */
+ * proportion to the workers, and to the decode workers with misfits or blocked pairs times the
+ * prefill workers. */
 #ifndef BATON_ROUTER_PLANNER_ROUTE_POLICY_H
 #define BATON_ROUTER_PLANNER_ROUTE_POLICY_H
 
@@ -40,7 +42,7 @@ struct route_request {
     /* If no pair is ready: compute it on a decode worker if its matching prefill workers have all
      * been away since this time or longer; 0: never. */
     uint64_t local_away_us;
-    uint64_t now_us; /* for workers that are blocked until a time */
+    uint64_t now_us; /* for workers and pairs that are blocked until a time */
     /* The search fills in what it scored, and what won. NULL: isn't wanted. */
     struct decision *decision;
 };

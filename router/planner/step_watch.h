@@ -3,9 +3,10 @@
  *
  * A worker hangs if one step of it takes longer than `limit_us`, by its own clock or by the
  * router's, or if it had sequences to compute and no report has come for so long. A step may take
- * longer on a slow machine: 20 times the usual step is always allowed, and 3 limits while no step
- * is known. A thread between two steps doesn't hang: it waits for room, or for a constraint. The
- * next step that ends is the end of the hang. */
+ * longer on a slow machine. 20 times the usual step is always allowed, and 3 limits while no step
+ * is known. Up to 3 limits, twice the longest step lately is allowed, too: a long prompt takes
+ * steps that are longer than the usual one by far. A thread between two steps doesn't hang: it
+ * waits for room, or for a constraint. The next step that ends is the end of the hang. */
 #ifndef BATON_ROUTER_PLANNER_STEP_WATCH_H
 #define BATON_ROUTER_PLANNER_STEP_WATCH_H
 
@@ -14,6 +15,7 @@
 
 #define STEP_WATCH_USUAL_STEPS 20 /* so many usual steps may pass without an end */
 #define STEP_WATCH_FIRST_TIMES 3  /* so many limits, if the usual step is unknown */
+#define STEP_WATCH_LONG_TIMES  2  /* so many of the longest step lately */
 
 /* A worker's report about its steps. */
 struct step_report_seen {
@@ -28,6 +30,7 @@ struct step_watch { /* all 0: nothing is known */
     uint64_t since_us; /* works: it may be in the same step since then, by the router's clock */
     uint64_t busy_us, reported_us; /* its own clock's, and when it said so */
     uint64_t usual_us;             /* a usual step: a mean that forgets slowly; 0: unknown */
+    uint64_t longest_us;           /* the longest one lately, also of a hang */
 };
 
 /* Returns true if it is the end of a hang. */

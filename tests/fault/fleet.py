@@ -149,12 +149,12 @@ class Fleet:
         return [name for name, process in self.processes.items() if not process.alive]
 
     def heal(self):
-        """Nothing armed, everything alive, every session up, and no worker avoided for the faults of an earlier run."""
+        """Nothing armed, everything alive, every session up, and no worker or pair avoided for the faults of an earlier run."""
         self.arm()
         for name in sorted(self.dead(), key=lambda name: name != "router"):
             self.restart(name, same_address=name == "router")
         self.wait_sessions()
-        avoided = [worker["name"] for worker in self.workers() if worker["breaker"] != "closed"]
+        avoided = [worker["name"] for worker in self.workers() if worker["breaker"] != "closed" or (worker["pairs"] and worker["role"] == "decode")]
         for name in avoided:
             self.restart(name)  # the breaker is of one incarnation
         if avoided:

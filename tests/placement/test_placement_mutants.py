@@ -17,12 +17,14 @@ BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug")) / "plac
 PLANNER = TOP / "router/planner"
 FLAGS = ["-std=gnu17", "-O0", "-D_GNU_SOURCE", "-fno-strict-aliasing", "-w"]
 PRODUCT = [
-    *(PLANNER / name for name in ("admission.c", "answer_length.c", "calibration.c", "candidates.c", "decision_log.c", "placement.c",
-                                  "prefix_index.c", "prefix_pairs.c", "prompt_names.c", "route_policy.c")),
+    *(PLANNER / name for name in ("admission.c", "answer_length.c", "breaker.c", "calibration.c", "candidates.c", "decision_log.c", "placement.c",
+                                  "prefix_index.c", "prefix_pairs.c", "prompt_names.c", "request_life.c", "route_policy.c", "step_watch.c")),
     TOP / "common/base/domain/prefix_hash.c",
     *(TOP / "common/base" / name for name in ("assert.c", "map.c", "rng.c", "status.c", "str.c", "utf8.c")),
 ]
-TESTS = [TOP / "tests/unit" / name for name in ("test_placement.c", "test_candidates.c", "test_route_policy.c", "test_calibration.c", "test_admission.c", "test_decision_log.c")]
+OWN_TESTS = {"breaker.c": ["test_breaker.c"], "step_watch.c": ["test_step_watch.c"]}  # by mutated file; for all others:
+OTHER_TESTS = ["test_placement.c", "test_candidates.c", "test_route_policy.c", "test_calibration.c", "test_admission.c", "test_decision_log.c"]
+TESTS = [TOP / "tests/unit" / name for name in [*OTHER_TESTS, *sum(OWN_TESTS.values(), [])]]
 FEW = {"SEEDS": "400", "EVENTS": "4000"}
 
 
@@ -42,10 +44,10 @@ def objects():
         return dict(made)
 
 
-def failures(folder, objects):
+def failures(folder, objects, tests=TESTS):
     """The tests that fail, or how the program dies."""
     found = []
-    for test in TESTS:
+    for test in tests:
         program = folder / test.stem
         subprocess.run(["cc", str(objects[test]), *(str(objects[source]) for source in PRODUCT), "-lcmocka", "-lxxhash", "-lm", "-o", str(program)], check=True)
         done = subprocess.run([program], capture_output=True, text=True, errors="replace", timeout=120, env={"PATH": os.environ["PATH"], **FEW})
@@ -66,7 +68,7 @@ def verdict(mutant, objects):
     (folder / mutant.file).write_text(text.replace(mutant.old, mutant.new))
     try:
         mine = {**objects, PLANNER / mutant.file: compile_one(folder / mutant.file, folder / f"{mutant.file}.o")}
-        found = failures(folder, mine)
+        found = failures(folder, mine, [TOP / "tests/unit" / name for name in OWN_TESTS.get(mutant.file, OTHER_TESTS)])
     except (AssertionError, subprocess.SubprocessError) as error:
         return mutant, None, str(error)
     return mutant, found, found[0] if found else "survives"

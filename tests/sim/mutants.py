@@ -233,6 +233,8 @@ CODE = [
            (BREAKER, "    case BREAKER_HALF_OPEN: return now_us >= breaker->probe_us + limits->probe_us;", "    case BREAKER_HALF_OPEN: return true;")),
     mutant("open_lets_all_through", "an open breaker keeps no request away", "probe",
            (BREAKER, "    case BREAKER_OPEN: return now_us >= breaker->probe_us;", "    case BREAKER_OPEN: return true;")),
+    mutant("open_pair_lets_all_through", "an open pair keeps no request away", "probe",
+           (BREAKER, "candidate->until_us = admits ? 0", "candidate->until_us = admits || candidate->reader ? 0")),
     mutant("budget_not_checked", "a retry goes on without a token", "budget",
            (BUDGET, "    if (budget->millionths < TOKEN)\n        return false;\n    budget->millionths -= TOKEN;",
             "    if (budget->millionths >= TOKEN)\n        budget->millionths -= TOKEN;")),
@@ -241,6 +243,8 @@ CODE = [
     mutant("progress_is_forgotten", "limits count for a whole life", "limits",
            (LIFE, "    if (progress && life->delivered - life->failed_at >= progress) {", "    if (progress > UINT16_MAX) {")),
     mutant("move_charged", "a planned move counts as a loss", "limits", (LIFE, "replace(life, worker, (struct cause){.moved = true}, out);", "replace(life, worker, (struct cause){.lost = true}, out);")),
+    mutant("reader_owes_early", "a new reader owes a token while the prompt is computed", "waits",
+           (LIFE, "    case REQUEST_DECODE: return life->has_handle && !life->computed ? life->prefill : life->decode;", "    case REQUEST_DECODE: return life->decode;")),
     mutant("silence_ignored", "a request waits for a worker that has forgotten it until its deadline", "waits",
            (LIFE, "        append(out, LIFE_SILENT)->worker = request_life_owing(life);\n", "")),
 ]

@@ -53,6 +53,7 @@
 #define SIM_DRAIN_US      300000   /* a draining worker's wait for its last handle or sequence */
 #define SIM_LOAD_US       50000    /* a worker with work reports its load so often */
 #define SIM_STEP_LIMIT_US 300000   /* a step that takes longer hangs */
+#define SIM_LONG_TIMES    45       /* a step of a long prompt takes so many times as long */
 #define SIM_SIGN_LIMIT_US 4000000  /* a request that hears nothing for so long is lost */
 #define SIM_PROGRESS      3        /* tokens after which limits begin anew */
 #define SIM_MAX_EVENTS    400000
@@ -151,6 +152,7 @@ struct sim_plan {
     bool tiny;            /* tables so small that refusals are right */
     bool guarded; /* sources send the bytes, if source_may_read; otherwise pools are mapped */
     bool slow; /* sequences hold their blocks for so long that others wait for more than a lease */
+    bool long_prompt;           /* request 0's takes about as long as a worker may be silent */
     uint32_t prefills, decodes; /* process 0 is the router, then come these */
     uint32_t pool_blocks[SIM_MAX_WORKERS + 1];
     uint32_t read_blocks[SIM_MAX_WORKERS + 1]; /* most blocks in one read */
@@ -392,7 +394,7 @@ struct sim_totals { /* over many runs, to check that each kind of event happened
     uint64_t ok, cancelled, unavailable, internal, overloaded, deadline, router_died;
     uint64_t admitted, admitted_local, ended_with_first_token, regiven, rerun, orphans, rereads,
         held_again, refused_blocks;
-    uint64_t probed, kept_out, hung, silent, moved, unpaid, begun_anew;
+    uint64_t probed, kept_out, apart, hung, silent, moved, unpaid, begun_anew;
     uint64_t gone, expired, dropped, early_bytes;
     uint64_t lost_by_reason[SINK_REASON_INVALID + 1];
 };
@@ -431,6 +433,7 @@ struct sim {
     /* since then nothing new has happened: no end of a request, no fault, no restart */
     uint64_t calm_us;
     uint64_t freed_us;      /* when the latest blocks were freed */
+    uint64_t hung_us;       /* steps that didn't end, all together */
     uint32_t fault_count;   /* faults begun */
     uint32_t costs;         /* faults that may cost any request a run */
     uint32_t reread_faults; /* flips, hangs, lost lanes and Peer streams: the first is free */

@@ -163,6 +163,8 @@ static bool status_is_right(struct sim *sim, const struct sim_request *request)
         return request->deadline_us && request->finish_us >= request->deadline_us;
     case TERMINAL_UNAVAILABLE:
         t->unavailable++;
+        if (!strcmp(life->reason, "no_worker")) /* the only one of its role hung, or all did */
+            return sim->hung_us >= life->limits.no_worker_us / 2;
         if (life->losses - life->forgiven.losses >= life->limits.losses)
             return sim->fault_count >= life->losses - life->forgiven.losses;
         return sim->plan->tiny || costs_of(sim, request) >= life->limits.runs;
@@ -180,7 +182,8 @@ static void check_limits(struct sim *sim, uint32_t id)
 {
     const struct sim_request *request = &sim->requests[id];
     const struct request_life *life = &request->life;
-    bool used_up = life->status == TERMINAL_UNAVAILABLE || life->status == TERMINAL_INTERNAL;
+    bool used_up = (life->status == TERMINAL_UNAVAILABLE && strcmp(life->reason, "no_worker")) ||
+                   life->status == TERMINAL_INTERNAL;
     uint32_t least =
         life->limits.runs < life->limits.losses ? life->limits.runs : life->limits.losses;
     if (used_up && request->tries + 1 < least)

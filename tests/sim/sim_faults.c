@@ -236,6 +236,7 @@ static void strike(struct sim *sim, struct sim_fault *fault)
     case FAULT_ROUTER_RESTART: sim_router_restart(sim); break;
     case FAULT_HANG:
         p->hung_us = sim->now_us;
+        sim->hung_us += fault->length_us;
         p->hung_until_us = sim->now_us + fault->length_us;
         sim_trace(sim, victim, "hangs in a step until %llu", (unsigned long long)p->hung_until_us);
         if (fault->pick & 0x100) /* it is killed for that in the end */

@@ -54,6 +54,9 @@ static void plan_requests(struct sim_plan *plan, struct rng *rng)
         else if (i < leavers)
             plan->requests[i].deadline_us = between(rng, 1, 100000);
     }
+    plan->long_prompt = plan->seed % 16 == 7;
+    if (plan->long_prompt)
+        plan->requests[0].prompt_count = SIM_MAX_PROMPT - plan->requests[0].length;
 }
 
 static void plan_fault(struct sim_fault *fault, struct rng *rng)
@@ -101,8 +104,9 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed)
 
 void sim_plan_print(const struct sim_plan *plan)
 {
-    printf("seed %llu%s%s%s; blocks:", (unsigned long long)plan->seed, plan->tiny ? ", tiny" : "",
-           plan->slow ? ", slow" : "", plan->guarded ? ", guarded" : "");
+    printf("seed %llu%s%s%s%s; blocks:", (unsigned long long)plan->seed, plan->tiny ? ", tiny" : "",
+           plan->slow ? ", slow" : "", plan->long_prompt ? ", long prompt" : "",
+           plan->guarded ? ", guarded" : "");
     for (uint32_t i = 1; i <= plan->prefills + plan->decodes; i++)
         printf(" %c%u %u", i <= plan->prefills ? 'p' : 'd', i, plan->pool_blocks[i]);
     printf("\n");

@@ -293,8 +293,10 @@ static void work(struct sim *sim, uint32_t process)
     if (!next)
         return;
     p->computing = (uint32_t)(next - p->jobs);
-    sim_push(sim, EVENT_CHUNK, process, sim_between(sim, DRAW_COMPUTE, 200, 6000))->serial =
-        next->serial;
+    bool is_long = sim->plan->long_prompt && !next->request;
+    sim_push(sim, EVENT_CHUNK, process,
+             sim_between(sim, DRAW_COMPUTE, 200, 6000) * (is_long ? SIM_LONG_TIMES : 1))
+        ->serial = next->serial;
 }
 
 static void complete(struct sim *sim, uint32_t process, const struct sim_job *job)
@@ -330,6 +332,8 @@ static void on_chunk(struct sim *sim, uint32_t process, const struct sim_event *
     }
     uint32_t left = job->token_count - job->computed_tokens;
     uint32_t chunk = (uint32_t)sim_between(sim, DRAW_COMPUTE, 1, 12);
+    if (sim->plan->long_prompt && !job->request)
+        chunk = 1;
     for (uint32_t i = 0; i < (chunk < left ? chunk : left); i++, job->computed_tokens++) {
         uint32_t block = job->computed_tokens / SIM_BLOCK_TOKENS;
         p->blocks[job->blocks[block]].tag =

@@ -147,9 +147,11 @@ struct pair {
 
 enum choice { CHOICE_PLACED, CHOICE_NO_WORKER, CHOICE_NO_READER };
 
+/* A worker that hangs counts as away. */
 static bool is_offered(const struct sim *sim, uint32_t worker)
 {
-    return sim->sessions[worker] != SIM_NONE && !sim->leaving[worker];
+    return sim->sessions[worker] != SIM_NONE && !sim->leaving[worker] &&
+           !sim->watches[worker].hangs;
 }
 
 /* A decode worker that fits the prefill worker, one that computes the prompt itself, or one for a
@@ -187,18 +189,45 @@ static bool has_no_reader(const struct sim *sim, const struct sim_request *reque
     return misfit || (stranger && !candidate);
 }
 
-/* Marks the workers of a role that get nothing now: breakers keep them out, or they hang. */
-static void keep_out(struct sim *sim, bool prefill, bool out[SIM_MAX_WORKERS + 1])
+/* The workers and the pairs that breakers keep out now. */
+struct outs {
+    bool workers[SIM_MAX_WORKERS + 1];
+    bool pairs[SIM_MAX_WORKERS + 1][SIM_MAX_WORKERS + 1]; /* [prefill][decode] */
+    bool crowded; /* more pairs are open than may be kept out */
+};
+
+static struct outs keep_out(struct sim *sim)
 {
-    struct breaker_candidate candidates[SIM_MAX_WORKERS];
-    size_t count = 0;
-    for (uint32_t i = 1; i <= sim->worker_count; i++)
-        if (sim->processes[i].is_prefill == prefill && is_offered(sim, i))
-            candidates[count++].worker = i;
-    breakers_keep_out(&sim->breakers, candidates, count, sim->now_us);
-    for (size_t i = 0; i < count; i++)
-        out[candidates[i].worker] =
-            candidates[i].kept_out || sim->watches[candidates[i].worker].hangs;
+    enum { PREFILL, DECODE, PAIRS, POOLS };
+    struct breaker_candidate candidates[SIM_MAX_WORKERS + BREAKER_MAX_PAIRS];
+    size_t count = 0, sizes[POOLS] = {0}, open = 0;
+    struct outs outs = {.crowded = false};
+    for (uint32_t i = 1; i <= sim->worker_count; i++) {
+        uint32_t pool = sim->processes[i].is_prefill ? PREFILL : DECODE;
+        if (!is_offered(sim, i))
+            continue;
+        sizes[pool]++;
+        candidates[count++] = (struct breaker_candidate){.pool = pool, .worker = i};
+    }
+    sizes[PAIRS] = sizes[PREFILL] * sizes[DECODE];
+    for (size_t i = 0; i < sim->breakers.pair_count; i++) {
+        const struct pair_breaker *pair = &sim->breakers.pairs[i];
+        if (!is_offered(sim, (uint32_t)pair->prefill) || !is_offered(sim, (uint32_t)pair->decode))
+            continue;
+        open += pair->breaker.state != BREAKER_CLOSED;
+        candidates[count++] = (struct breaker_candidate){
+            .pool = PAIRS, .worker = pair->prefill, .reader = pair->decode};
+    }
+    outs.crowded = open > sizes[PAIRS] / 2;
+    breakers_keep_out(&sim->breakers, candidates, count, sizes, sim->now_us);
+    for (size_t i = 0; i < count; i++) {
+        const struct breaker_candidate *one = &candidates[i];
+        if (one->reader)
+            outs.pairs[one->worker][one->reader] = one->until_us != 0;
+        else
+            outs.workers[one->worker] = one->until_us != 0;
+    }
+    return outs;
 }
 
 /* Returns whether a breaker's state says that no request passes, by its fields alone. */
@@ -210,21 +239,20 @@ static bool is_barred(const struct sim *sim, const struct breaker *breaker)
     return sim->now_us < breaker->probe_us + probe_us;
 }
 
-static bool bars(struct sim *sim, struct pair pair, bool has_handle)
+static bool bars(struct sim *sim, struct pair pair, const struct outs *outs, bool has_handle)
 {
     struct breakers *all = &sim->breakers;
     return (pair.prefill && !has_handle && is_barred(sim, breakers_of(all, pair.prefill))) ||
            is_barred(sim, breakers_of(all, pair.decode)) ||
-           is_barred(sim, breakers_of_pair(all, pair.prefill, pair.decode));
+           (!outs->crowded && is_barred(sim, breakers_of_pair(all, pair.prefill, pair.decode)));
 }
 
 /* Checks a choice among the pairs that fit: none is taken that is barred, where another isn't. */
 static void check_choice(struct sim *sim, const struct pair *found, uint32_t count,
-                         struct pair chosen, bool has_handle)
+                         struct pair chosen, const struct outs *outs, bool has_handle)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (bars(sim, chosen, has_handle) && !bars(sim, found[i], has_handle) &&
-            !sim->watches[found[i].prefill].hangs && !sim->watches[found[i].decode].hangs)
+        if (bars(sim, chosen, outs, has_handle) && !bars(sim, found[i], outs, has_handle))
             sim_fail(sim, HOLDS_PROBE, "%s and %s are chosen, of which one is barred",
                      sim_name(sim, chosen.prefill), sim_name(sim, chosen.decode));
     for (uint32_t i = 1; i <= sim->worker_count; i++)
@@ -233,24 +261,22 @@ static void check_choice(struct sim *sim, const struct pair *found, uint32_t cou
                      sim_name(sim, i));
 }
 
-/* Chooses any fitting pair, if possible without workers that are kept out, and then without those
- * that have just failed. */
+/* Chooses any fitting pair, if possible without workers and pairs that are kept out, and then
+ * without workers that have just failed. */
 static enum choice choose(struct sim *sim, const struct sim_request *request, bool with_prefill,
                           struct pair avoid, struct pair *chosen)
 {
     struct pair found[4][SIM_MAX_WORKERS * SIM_MAX_WORKERS]; /* all; and better ones */
     uint32_t counts[4] = {0};
-    bool out[SIM_MAX_WORKERS + 1] = {false};
-    keep_out(sim, true, out);
-    keep_out(sim, false, out);
+    const struct outs outs = keep_out(sim);
+    bool regives = request->life.state == REQUEST_REGIVE;
     for (uint32_t d = 1; d <= sim->worker_count; d++)
         for (uint32_t p = 0; p <= sim->worker_count; p++) {
             struct pair pair = {p, d};
             if (sim->processes[d].is_prefill || !fits(sim, request, pair, with_prefill))
                 continue;
-            const struct breaker *both = breakers_of_pair(&sim->breakers, p, d);
-            bool kept_out = (out[p] && request->life.state != REQUEST_REGIVE) || out[d] ||
-                            (both && !breaker_admits(both, &sim->breakers.limits, sim->now_us));
+            bool kept_out = (outs.workers[p] && !regives) || outs.workers[d] || outs.pairs[p][d];
+            sim->totals->apart += outs.pairs[p][d];
             uint32_t rank = 2 * !kept_out + ((!p || p != avoid.prefill) && d != avoid.decode);
             sim->totals->kept_out += kept_out;
             found[0][counts[0]++] = pair;
@@ -258,12 +284,10 @@ static enum choice choose(struct sim *sim, const struct sim_request *request, bo
                 found[rank][counts[rank]++] = pair;
         }
     if (!counts[0])
-        return request->life.state == REQUEST_REGIVE && has_no_reader(sim, request)
-                   ? CHOICE_NO_READER
-                   : CHOICE_NO_WORKER;
+        return regives && has_no_reader(sim, request) ? CHOICE_NO_READER : CHOICE_NO_WORKER;
     uint32_t of = counts[3] ? 3 : counts[2] ? 2 : counts[1] ? 1 : 0;
     *chosen = found[of][sim_between(sim, DRAW_PLACE, 0, counts[of] - 1)];
-    check_choice(sim, found[0], counts[0], *chosen, request->life.state == REQUEST_REGIVE);
+    check_choice(sim, found[0], counts[0], *chosen, &outs, regives);
     return CHOICE_PLACED;
 }
 
@@ -436,12 +460,14 @@ static void session_lost(struct sim *sim, uint32_t worker)
 
 /* --- silence --- */
 
-/* Another worker could do its work. */
+/* Another worker could do its work. Decode workers do that of prefill workers which have been away
+ * for long enough. */
 static bool is_replaceable(const struct sim *sim, uint32_t worker)
 {
+    bool prefill = sim->processes[worker].is_prefill;
+    bool local = prefill && sim->now_us - away_since_us(sim) >= request_limits_default().local_us;
     for (uint32_t i = 1; i <= sim->worker_count; i++)
-        if (i != worker && sim->processes[i].is_prefill == sim->processes[worker].is_prefill &&
-            is_offered(sim, i) && !sim->watches[i].hangs)
+        if (i != worker && is_offered(sim, i) && (sim->processes[i].is_prefill == prefill || local))
             return true;
     return false;
 }
@@ -523,6 +549,7 @@ static void on_watch(struct sim *sim, const struct sim_event *event)
     if (step_watch_tick(watch, SIM_STEP_LIMIT_US, sim->now_us)) {
         sim_trace(sim, ROUTER, "sees that %s hangs", sim_name(sim, worker));
         sim->totals->hung++;
+        sim->away_since_us[worker] = sim->now_us;
         breakers_left(&sim->breakers, worker, sim->now_us);
     }
     for (uint32_t i = 0; watch->hangs && i < sim->request_count; i++)

@@ -90,6 +90,7 @@ static void print_totals(const struct sim_totals *t)
     SHOW(silent);
     SHOW(moved);
     SHOW(kept_out);
+    SHOW(apart);
     SHOW(probed);
     SHOW(unpaid);
     SHOW(begun_anew);
@@ -127,6 +128,7 @@ static void check_totals(const struct sim_totals *t)
                                t->silent,
                                t->moved,
                                t->kept_out,
+                               t->apart,
                                t->probed,
                                t->unpaid,
                                t->begun_anew};

@@ -219,8 +219,11 @@ static void test_the_side_that_failed(void **state)
         {{D, P, D, "layout_mismatch", true, false}, {0, 0}}, /* misfits have their own memory */
         {{D, P, D, "no_token_allowed", false, false}, {0, 0}},
         {{D, P, D, "step_failed", true, false}, {0, 0}}, /* a refusal computed nothing */
-        {{P, P, D, "read", false, false}, {0, 0}},       /* it is not the one that reads */
-        {{D, 0, D, "read", false, false}, {0, 0}},       /* there was nothing to read */
+        {{D, P, D, "read: closed", false, false}, {P, D}},
+        {{D, P, D, "read_ahead", false, false}, {0, 0}},
+        {{D, P, D, "rea", false, false}, {0, 0}},
+        {{P, P, D, "read", false, false}, {0, 0}}, /* it is not the one that reads */
+        {{D, 0, D, "read", false, false}, {0, 0}}, /* there was nothing to read */
         {{D, P, D, "a reason of another version", false, false}, {0, 0}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -251,19 +254,23 @@ static void test_never_more_than_half_are_kept_out(void **state)
     static const size_t most[] = {0, 0, 1, 1, 2, 2, 3};
     for (size_t count = 0; count < sizeof most / sizeof *most; count++) {
         struct breakers breakers;
-        struct breaker_candidate candidates[6];
+        struct breaker_candidate candidates[6] = {{0}};
+        const size_t sizes[] = {0, count};
         set_up(&breakers);
         for (size_t i = 0; i < count; i++) {
-            candidates[i].worker = 1 + i;
+            candidates[i] = (struct breaker_candidate){.pool = 1, .worker = 1 + i};
             open_worker(&breakers, 1 + i, 10 * S + i * 1000);
         }
-        uint64_t next_us = breakers_keep_out(&breakers, candidates, count, 10 * S + 10000);
+        uint64_t next_us = breakers_keep_out(&breakers, candidates, count, sizes, 10 * S + 10000);
         assert_int_equal(next_us, count ? 11 * S : UINT64_MAX);
-        for (size_t i = 0; i < count; i++) /* the latest ones */
-            assert_int_equal(candidates[i].kept_out, i >= count - most[count]);
-        breakers_keep_out(&breakers, candidates, count, 12 * S); /* all may be probed */
+        for (size_t i = 0; i < count; i++) { /* the latest ones */
+            size_t at = candidates[i].worker - 1;
+            assert_int_equal(candidates[i].until_us,
+                             at >= count - most[count] ? 11 * S + at * 1000 : 0);
+        }
+        breakers_keep_out(&breakers, candidates, count, sizes, 12 * S); /* all may be probed */
         for (size_t i = 0; i < count; i++)
-            assert_false(candidates[i].kept_out);
+            assert_int_equal(candidates[i].until_us, 0);
         breakers_deinit(&breakers);
     }
 }
@@ -354,6 +361,82 @@ static void test_each_token_is_credited_to_its_maker(void **state)
     breakers_deinit(&breakers);
 }
 
+/* Fails a read of the pair once. */
+static void pair_fails(struct breakers *breakers, uint64_t prefill, uint64_t decode, uint64_t at_us)
+{
+    struct life_actions out;
+    struct request_life life = placed(breakers, prefill, decode, at_us);
+    request_life_on_opened(&life, prefill, 1, (struct handle_ref){1, 1, 1}, &out);
+    said(breakers, &life, decode, 1, "read", at_us);
+}
+
+/* Each pool has its own half, whatever order the candidates come in. */
+static void test_pairs_and_workers_are_kept_out_apart(void **state)
+{
+    (void)state;
+    struct breakers breakers;
+    struct breaker_candidate list[] = {{.pool = 2, .worker = P1, .reader = D1},
+                                       {.pool = 0, .worker = P1},
+                                       {.pool = 2, .worker = P2, .reader = D2},
+                                       {.pool = 1, .worker = D1},
+                                       {.pool = 2, .worker = P1, .reader = D2}};
+    const size_t sizes[] = {2, 1, 4};
+    set_up(&breakers);
+    for (uint64_t i = 0; i < limits.failures; i++) {
+        pair_fails(&breakers, P1, D1, (1 + i) * S);
+        pair_fails(&breakers, P2, D2, (1 + i) * S + 1000);
+        pair_fails(&breakers, P1, D2, (1 + i) * S + 2000);
+    }
+    open_worker(&breakers, P1, 3 * S);
+    open_worker(&breakers, D1, 3 * S);
+    assert_int_equal(breakers_keep_out(&breakers, list, 5, sizes, 3 * S + 5000), 4 * S);
+    for (size_t i = 0; i < 5; i++) {
+        uint64_t until_us = list[i].pool == 0                              ? 4 * S
+                            : list[i].pool == 1                            ? 0 /* the only one */
+                            : list[i].worker == P1 && list[i].reader == D1 ? 0
+                            : list[i].worker == P2                         ? 4 * S + 1000
+                                                                           : 4 * S + 2000;
+        assert_int_equal(list[i].until_us, until_us);
+    }
+    /* A probe is out: no other goes there. */
+    placed(&breakers, P1, D2, 5 * S);
+    breakers_keep_out(&breakers, list, 5, sizes, 5 * S);
+    size_t out = 0;
+    for (size_t i = 0; i < 5; i++)
+        out += list[i].until_us != 0;
+    assert_int_equal(out, 2); /* the pair, and P1, which it probes as well */
+    breakers_deinit(&breakers);
+}
+
+/* The caller sees each worker that may have to be let in again, until it says that it has. */
+static void test_workers_are_noted_until_they_are_tidied(void **state)
+{
+    (void)state;
+    struct breakers breakers;
+    set_up(&breakers);
+    breakers_left(&breakers, P1, S);
+    assert_int_equal(breakers.noted_count, 0);
+    open_worker(&breakers, D1, 3 * S);
+    open_worker(&breakers, P2, 4 * S);
+    breakers_left(&breakers, P2, 5 * S);
+    assert_int_equal(breakers.noted_count, 2);
+    breakers_tidy(&breakers);
+    assert_int_equal(breakers.noted_count, 2);
+    struct request_life probe = placed(&breakers, P2, D2, 6 * S);
+    token(&breakers, &probe, P2, 1, 6 * S);
+    assert_int_equal(breakers_of(&breakers, P2)->state, BREAKER_CLOSED);
+    assert_int_equal(breakers.noted_count, 2);
+    breakers_tidy(&breakers);
+    assert_int_equal(breakers.noted_count, 1);
+    assert_int_equal(breakers.noted[0], D1);
+    open_worker(&breakers, P2, 20 * S);
+    assert_int_equal(breakers.noted_count, 2);
+    breakers_forget(&breakers, D1);
+    assert_int_equal(breakers.noted_count, 1);
+    assert_int_equal(breakers.noted[0], P2);
+    breakers_deinit(&breakers);
+}
+
 static void test_pairs_are_bounded(void **state)
 {
     (void)state;
@@ -394,6 +477,8 @@ int main(void)
         cmocka_unit_test(test_the_side_that_failed),
         cmocka_unit_test(test_failed_steps_open_the_worker_of_them),
         cmocka_unit_test(test_each_token_is_credited_to_its_maker),
+        cmocka_unit_test(test_pairs_and_workers_are_kept_out_apart),
+        cmocka_unit_test(test_workers_are_noted_until_they_are_tidied),
         cmocka_unit_test(test_pairs_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,8 @@ struct cluster {
     struct candidates candidates;
     struct route_worker workers[MOST];
     size_t models[MOST], count;
-    bool misfits[MOST][MOST]; /* [prefill][decode] */
+    bool misfits[MOST][MOST]; /* [prefill][decode], and: */
+    uint64_t apart_us[MOST][MOST];
 };
 
 static uint64_t draw(struct cluster *c, uint64_t below)
@@ -80,6 +81,17 @@ static void cluster_init(struct cluster *c, uint64_t seed)
         assert_int_equal(candidates_misfit(&c->candidates, p + 1, d + 1), STATUS_OK);
         c->misfits[p][d] = true;
     }
+    struct candidate_pair apart[40];
+    size_t count = 0;
+    for (size_t i = draw(c, 2) * draw(c, 40); i && c->count; i--) {
+        size_t p = draw(c, c->count), d = draw(c, c->count);
+        if (c->apart_us[p][d])
+            continue;
+        c->apart_us[p][d] = 20 * draw(c, 10);
+        apart[count++] = (struct candidate_pair){p + 1, d + 1, c->apart_us[p][d]};
+    }
+    assert_int_equal(candidates_block_pairs(&c->candidates, apart, count / 2), STATUS_OK);
+    assert_int_equal(candidates_block_pairs(&c->candidates, apart, count), STATUS_OK);
 }
 
 static bool alike(const struct route_worker *a, const struct route_worker *b)
@@ -133,6 +145,14 @@ static bool is_full(const struct oracle *o, const struct route_worker *p,
            d->unconfirmed_tokens + o->request->prompt_tokens > d->unconfirmed_limit_tokens;
 }
 
+/* A breaker keeps the two apart, and bytes are to be read. */
+static bool is_apart(const struct oracle *o, const struct route_worker *p,
+                     const struct route_worker *d)
+{
+    return p && !o->with_blocked && !o->request->ends_at_prefill &&
+           o->c->apart_us[p->key - 1][d->key - 1] > o->request->now_us;
+}
+
 static void look(struct oracle *o, const struct route_worker *p, const struct route_worker *d,
                  bool odd)
 {
@@ -142,7 +162,7 @@ static void look(struct oracle *o, const struct route_worker *p, const struct ro
         (p && request->prompt_tokens > p->capacity_tokens))
         return;
     o->fits = true;
-    if (!up(o, d) || (p && !up(o, p)))
+    if (!up(o, d) || (p && !up(o, p)) || is_apart(o, p, d))
         return;
     o->ready = true;
     if (is_full(o, p, d))
@@ -224,10 +244,13 @@ static enum route_outcome ask_oracle(struct oracle *o, size_t model)
 
 static bool is_blocked(const struct cluster *c, uint64_t now_us)
 {
-    for (size_t i = 0; i < c->count; i++)
-        if (c->workers[i].blocked_until_us > now_us)
-            return true;
-    return false;
+    bool blocked = false;
+    for (size_t i = 0; i < c->count; i++) {
+        blocked |= c->workers[i].blocked_until_us > now_us;
+        for (size_t d = 0; d < c->count; d++)
+            blocked |= c->apart_us[i][d] > now_us;
+    }
+    return blocked;
 }
 
 static void check_choice(const struct cluster *c, size_t model, const struct route_request *request,
@@ -274,7 +297,7 @@ static void test_a_choice_is_the_best_of_all(void **state)
 {
     (void)state;
     static struct cluster c;
-    unsigned outcomes[ROUTE_TOO_LONG + 1] = {0}, pairs = 0, begun = 0,
+    unsigned outcomes[ROUTE_TOO_LONG + 1] = {0}, pairs = 0, begun = 0, apart = 0,
                                        seeds = repeats("SEEDS", 4000);
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         cluster_init(&c, seed);
@@ -287,12 +310,15 @@ static void test_a_choice_is_the_best_of_all(void **state)
             outcomes[choice.outcome]++;
             pairs += choice.prefill != 0;
             begun += request.kind && choice.outcome == ROUTE_PLACED;
+            apart += choice.prefill &&
+                     c.apart_us[choice.prefill - 1][choice.decode - 1] > request.now_us;
         }
         candidates_deinit(&c.candidates);
     }
     for (int outcome = 0; outcome <= ROUTE_TOO_LONG; outcome++)
         assert_true(outcome == ROUTE_NO_READER || outcomes[outcome] > seeds / 50);
     assert_true(pairs > seeds / 10 && begun > seeds / 50);
+    assert_true(apart && apart < pairs / 10); /* only where there is no other */
 }
 
 static void test_who_is_there_is_counted(void **state)

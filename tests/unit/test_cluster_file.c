@@ -246,7 +246,9 @@ static void test_status(void **state)
         "\"127.0.0.1:4\", \"state\": \"draining\", \"lane\": \"shm\", "
         "\"lane_bytes_per_second\": 5120000000, \"started_ms\": 1000},"
         "{\"name\": \"prefill-0\", \"role\": \"prefill\", \"address\": "
-        "\"127.0.0.1:3\", \"state\": \"up\", \"blocks_free\": 10, \"blocks_cached\": 3}]}";
+        "\"127.0.0.1:3\", \"state\": \"up\", \"blocks_free\": 10, \"blocks_cached\": 3, \"pairs\": "
+        "[{\"worker\": \"decode-2\", \"breaker\": \"open\"}, {\"worker\": \"decode-10\", "
+        "\"breaker\": \"half_open\"}]}]}";
     struct error err;
     struct cluster_status status;
     assert_int_equal(cluster_status_parse(text, strlen(text), &status, &err), STATUS_OK);
@@ -284,6 +286,9 @@ static void test_status(void **state)
         strstr(table.data, "  QUEUE  RUNNING BLOCKS FREE   CACHED   PINNED  LANDING\n"));
     assert_non_null(
         strstr(table.data, "       -      0        0          10        3        0        0\n"));
+    assert_non_null(strstr(table.data,
+                           "\nkept apart, as reads fail: prefill-0 and decode-2 (open), "
+                           "decode-10 (half_open)\n"));
     str_deinit(&table);
     static const char *const bad[] = {"{}", "{\"workers\": [{\"name\": \"a\"}]}",
                                       "{\"workers\": 1}", "{\"queue\": -1, \"workers\": []}"};

@@ -61,7 +61,7 @@ static void test_the_thread_is_told_of_an_earlier_time(void **state)
     setup_helped(&world, MANY);
     submit(&world, 0, 0, 1, &askers[0]);
     assert_true(bell_rang(&world));
-    assert_int_equal(world.dispatch->armed_us, world.dispatch->due_us);
+    assert_int_equal(world.dispatch->armed_us, requests_next_us(world.dispatch));
     rest(&world);
     submit(&world, 1, 0, 1, &askers[1]); /* is due later */
     assert_false(bell_rang(&world));
@@ -79,21 +79,26 @@ static void test_the_thread_is_told_of_an_earlier_time(void **state)
 static void test_after_a_stop_time_waits(void **state)
 {
     (void)state;
-    static const uint64_t late_us[] = {2000000, 500000};
-    for (size_t i = 0; i < 2; i++) {
+    static const uint64_t late_us[] = {2000000, 500000, 2000000};
+    for (size_t i = 0; i < 3; i++) {
         static struct world world;
         static struct asker asker;
-        bool stopped = i == 0;
+        bool stopped = i != 1, at_once = i == 2;
         asker = (struct asker){0};
         setup(&world, 1, MANY, MANY);
         submit(&world, 0, 0, 1, &asker);
         dispatch_turn(world.dispatch);
         struct dispatch *dispatch = world.dispatch;
         struct request *request = &world.calls[0]->choices[0];
-        assert_true(dispatch->due_us > clock_now_us());
+        assert_true(requests_next_us(dispatch) > clock_now_us());
         uint64_t due_us = clock_now_us() - late_us[i];
-        request->life.no_worker_since_us -= dispatch->due_us - due_us;
-        dispatch->due_us = dispatch->armed_us = due_us;
+        request->life.no_worker_since_us -= requests_next_us(dispatch) - due_us;
+        due_heap_set(&dispatch->due_requests, &request->due, due_us);
+        dispatch->armed_us = due_us;
+        dispatch->place_needed = at_once; /* the stop came before a turn that was due at once */
+        if (at_once)
+            assert_true(dispatch_arm(dispatch) == dispatch->now_us);
+        dispatch->armed_us -= at_once ? late_us[i] : 0;
         uint64_t begun_us = clock_now_us();
         dispatch_turn(dispatch);
         assert_int_equal(asker.ended, !stopped);

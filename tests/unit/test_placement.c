@@ -611,6 +611,50 @@ static void test_who_lacked_a_worker_hears_of_one(void **state)
     queue_end(&q);
 }
 
+/* One that lacks a worker hears that, and no other thing, behind one that holds all places. */
+static void test_lacks_are_heard_behind_a_stop(void **state)
+{
+    (void)state;
+    static struct queue q;
+    const struct route_kind kind = {.numerics_id = 9};
+    struct route_worker prefill = plain(ROLE_PREFILL, 3), decode = plain(ROLE_DECODE, 4);
+    queue_init(&q, 1);
+    prefill.numerics_id = decode.numerics_id = 9;
+    prefill.capacity_tokens = decode.capacity_tokens = 50;
+    arrives(&q, 1, 1);
+    assert_string_equal(pass(&q), "0 ");
+    arrives(&q, 2, 100);
+    q.now_us += PLACEMENT_OVERTAKE_US;
+    assert_string_equal(pass(&q), "");
+    size_t begun = arrives(&q, 3, 10);
+    q.kinds[begun] = &kind;
+    for (int again = 0; again < 2; again++) {
+        assert_string_equal(pass(&q), "");
+        assert_true(q.requests[begun].lacks && !q.requests[1].lacks);
+    }
+    assert_int_equal(placement_worker_set(&q.placement, 0, &prefill), STATUS_OK);
+    assert_int_equal(placement_worker_set(&q.placement, 0, &decode), STATUS_OK);
+    assert_string_equal(pass(&q), ""); /* its turn doesn't come */
+    assert_false(q.requests[begun].lacks);
+    decode.ready = false;
+    assert_int_equal(placement_worker_set(&q.placement, 0, &decode), STATUS_OK);
+    assert_string_equal(pass(&q), "");
+    assert_true(q.requests[begun].lacks);
+    prefill.ready = false;
+    decode.ready = true;
+    prefill.away_since_us = q.now_us;
+    assert_int_equal(placement_worker_set(&q.placement, 0, &prefill), STATUS_OK);
+    assert_int_equal(placement_worker_set(&q.placement, 0, &decode), STATUS_OK);
+    assert_string_equal(pass(&q), "");
+    assert_true(q.requests[begun].lacks);
+    q.now_us += q.placement.config.local_us; /* nothing has changed but the time */
+    assert_string_equal(pass(&q), "");
+    assert_false(q.requests[begun].lacks);
+    over(&q, 0);
+    assert_string_equal(pass(&q), "1 2 ");
+    queue_end(&q);
+}
+
 /* Any order of arrivals, passes and ends keeps the queue whole. */
 static void test_the_queue_stays_whole(void **state)
 {
@@ -766,6 +810,7 @@ int main(void)
         cmocka_unit_test(test_what_is_known_to_be_full_is_not_tried),
         cmocka_unit_test(test_those_placed_again_come_first_by_arrival),
         cmocka_unit_test(test_who_lacked_a_worker_hears_of_one),
+        cmocka_unit_test(test_lacks_are_heard_behind_a_stop),
         cmocka_unit_test(test_the_queue_stays_whole),
         cmocka_unit_test(test_tenants_beyond_the_limit_share_a_turn),
         cmocka_unit_test(test_when_to_try_again),

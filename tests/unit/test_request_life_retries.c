@@ -175,16 +175,54 @@ static void test_a_hung_worker_is_left(void **state)
     expect(f, "place_decode");
     placed(f, 0, D2);
     assert_int_equal(request_life_owing(&f->life), P1);
-    session_lost(f, D2); /* P1's token may have come for the attempt before */
+    session_lost(f, D2);
     placed(f, 0, D1);
-    assert_int_equal(request_life_owing(&f->life), D1);
-    request_life_on_silent(&f->life, P1, &f->out); /* owes the first token all the same */
+    assert_int_equal(request_life_owing(&f->life), P1); /* as far as is known */
+    request_life_on_silent(&f->life, P1, &f->out);
     expect(f, ">1 release a2; >11 release a2; place not p1");
     placed(f, P2, D1);
     opened(f, P2, 3);
     token(f, P2, 3, 1, FINISH_NONE);
     request_life_on_silent(&f->life, P2, &f->out); /* its part is done */
     expect(f, "");
+}
+
+/* A prompt takes longer than the silence that is allowed, and its handle gets another reader
+ * meanwhile: that one owes nothing until the prompt is computed, and then has all of the time. */
+static void test_a_new_reader_owes_nothing_before_the_prompt_is_computed(void **state)
+{
+    struct fixture *f = *state;
+    for (int by_token = 0; by_token < 2; by_token++) {
+        start(f);
+        f->life.limits.silence_us = 100;
+        request_life_on_placed(&f->life, 1000, P1, D1, &f->out);
+        opened(f, P1, 1);
+        session_lost(f, D1);
+        request_life_on_placed(&f->life, 1050, 0, D2, &f->out);
+        request_life_on_sign(&f->life, 1060, P1, 1); /* an older attempt's */
+        assert_int_equal(request_life_owing(&f->life), P1);
+        tick(f, 1150);
+        expect(f, "silent 1"); /* the worker has a queue */
+        tick(f, 1250);
+        expect(f, "silent 1");
+        request_life_on_prefilled(&f->life, 1260, P2, 1);
+        request_life_on_prefilled(&f->life, 1260, P1, 3);
+        assert_int_equal(request_life_owing(&f->life), P1);
+        if (by_token) {
+            token(f, P1, 1, 1, FINISH_NONE);
+            expect(f, ""); /* it is of the attempt before, but a sign of this */
+        } else {
+            request_life_on_prefilled(&f->life, 1340, P1, 1);
+        }
+        assert_int_equal(request_life_owing(&f->life), D2);
+        request_life_on_silent(&f->life, P1, &f->out); /* its part is done */
+        expect(f, "");
+        assert_int_equal(request_life_next_us(&f->life), by_token ? 1350 : 1440);
+        tick(f, 1440);
+        expect(f, "silent 12");
+        request_life_on_silent(&f->life, D2, &f->out);
+        expect(f, ">12 release a2; place_decode not d12");
+    }
 }
 
 int main(void)
@@ -198,6 +236,7 @@ int main(void)
         T(test_which_retries_are_charged),
         T(test_silence_of_the_worker_that_owes_a_token),
         T(test_a_hung_worker_is_left),
+        T(test_a_new_reader_owes_nothing_before_the_prompt_is_computed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

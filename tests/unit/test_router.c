@@ -300,6 +300,12 @@ static void test_a_restarted_worker_is_another_one(void **state)
     fake_tokens(&c.decode, &decode, 1, 1, FINISH_EOS);
     client_expect_answer(&c.client, 1);
     client_stop(&c.client);
+    struct str body; /* it didn't drain, so that was no planned move */
+    str_init(&body, 1 << 20);
+    assert_int_equal(world_get(&c.world, "/metrics", &body), STATUS_OK);
+    assert_non_null(strstr(body.data, "\nbaton_router_moves_total{model_name=\"tested\"} 0\n"));
+    assert_non_null(strstr(body.data, "\nbaton_router_retries_total{model_name=\"tested\"} 1\n"));
+    str_deinit(&body);
     cluster_stop(&c);
 }
 

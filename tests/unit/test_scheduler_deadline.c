@@ -106,6 +106,25 @@ static void test_slow_steps_end_none_that_is_in_time(void **state)
     }
 }
 
+/* The first steps of a worker may be a hiccup: before some were measured they end none. Then the
+ * fastest of them counts. */
+static void test_first_steps_end_none_that_is_in_time(void **state)
+{
+    (void)state;
+    struct served served = start(200, 0);
+    add(&served, 1, 1, 300, 0);
+    step(&served, 0); /* its prompt */
+    step(&served, 100 * STEP_US);
+    add(&served, 2, 1, 100, ROW_US + 105 * STEP_US);
+    for (int steps = 0; find(&served, 2); steps++) {
+        assert_false(misses(&served));
+        step(&served, 0);
+    }
+    add(&served, 3, 1, 300, ROW_US + 100 * STEP_US); /* 300 take too long */
+    assert_true(misses(&served));
+    scheduler_destroy(served.scheduler);
+}
+
 /* The rows of a sequence in host memory are there when it goes on. */
 static void test_a_swapped_prompt_is_not_computed_again(void **state)
 {
@@ -146,6 +165,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slow_steps_end_none_that_is_in_time),
+        cmocka_unit_test(test_first_steps_end_none_that_is_in_time),
         cmocka_unit_test(test_a_swapped_prompt_is_not_computed_again),
         cmocka_unit_test(test_a_guess_of_a_prompt_ends_none),
     };

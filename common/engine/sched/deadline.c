@@ -3,7 +3,8 @@
  * A sequence is missed if its deadline passes even at best: its steps are as fast as the fastest
  * ones lately, its answer is as short as it may be, its prompt is cached if that is possible, and
  * three quarters of that time are enough. Its prompt takes no time before some prompts were
- * measured. It ends, since its client would get nothing.
+ * measured, and its answer none before some steps were: the first one may be a hiccup. It ends,
+ * since its client would get nothing.
  *
  * A sequence that waits is likely missed if it needs more time than it has: steps as they are now,
  * its prompt as it was cached when it came, and a quarter more. It isn't ended, but begins after
@@ -18,7 +19,7 @@
 #define STEP_WEIGHT     8.0   /* a step has one 8th of the average's weight */
 #define FAST_WEIGHT     64.0  /* the fastest step is forgotten so slowly */
 #define FAST_GROWTH     256.0 /* and one step adds no more than such a part of it */
-#define MEASURED_STEPS  8     /* before, the time of a prompt is a guess */
+#define MEASURED_STEPS  8     /* before, the time of a prompt or an answer is a guess */
 #define SEARCH_EVERY_US 10000
 
 void deadline_learn_step(struct scheduler *s, bool has_prompts, uint32_t decodes, uint64_t took_us)
@@ -27,6 +28,7 @@ void deadline_learn_step(struct scheduler *s, bool has_prompts, uint32_t decodes
     s->prompt_steps += has_prompts && s->prompt_steps < MEASURED_STEPS;
     if (!decodes)
         return;
+    s->answer_steps += s->answer_steps < MEASURED_STEPS;
     s->step_us += s->step_us > 0 ? (us - s->step_us) / STEP_WEIGHT : us;
     if (s->fast_step_us > 0 && slower_us > 0)
         slower_us = fmin(slower_us / FAST_WEIGHT, fmax(s->fast_step_us / FAST_GROWTH, 1));
@@ -91,7 +93,8 @@ static bool is_missed(const struct scheduler *s, const struct sequence *sequence
     if (s->prompt_steps < MEASURED_STEPS)
         rows = 0;
     double left_us = time_left_us(s, sequence);
-    return left_us <= 0 || SURE_PART * time_us(s, sequence, rows, s->fast_step_us) > left_us;
+    double step_us = s->answer_steps < MEASURED_STEPS ? 0 : s->fast_step_us;
+    return left_us <= 0 || SURE_PART * time_us(s, sequence, rows, step_us) > left_us;
 }
 
 struct sequence *scheduler_next_missed(struct scheduler *s, uint64_t now_us)

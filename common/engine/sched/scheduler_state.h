@@ -63,7 +63,8 @@ struct scheduler {
     uint64_t search_us;      /* no search before */
     /* Measured steps with answers in them: the moving average, and the fastest of late. */
     double step_us, fast_step_us;
-    uint32_t prompt_steps; /* measured steps with rows of prompts; at most MEASURED_STEPS */
+    /* Measured steps with rows of prompts, and with answers in them; at most MEASURED_STEPS. */
+    uint32_t prompt_steps, answer_steps;
 };
 
 static inline uint32_t scheduler_blocks_for(const struct scheduler *s, uint32_t tokens)

@@ -1,10 +1,11 @@
 """The byte path between two workers: it breaks, or it is not the one that was wanted."""
 from runner import Shape, case
 
-from .shapes import PAIR, WORKERS
+from .shapes import NORMAL, PAIR, WORKERS
 
 LOST = "a lost lane: the others' reads are repeated once"
 NO_FAST_PATH = "no fast path between a pair"
+PAIR_FAILS = "the reads of a pair fail, and no others"
 
 
 @case("lane_lost.reading", LOST, PAIR)
@@ -15,6 +16,45 @@ def lost_while_reading(run):
     seen = run.all_same(start() + start(), [[1] * 4])
     run.prove_hits("decode.lane_lose", 1, 1)
     return f"equal, prefills {seen}"
+
+
+@case("pair_fails", PAIR_FAILS, NORMAL, lanes=("tcp",))
+def pair_fails(run):
+    """One pair of four is kept apart after 5 failures at most. It gets probes alone, its workers serve with others, and it is used again
+    once it works."""
+    fleet, told = run.fleet, len(run.fleet.log_text("router"))
+    asks, pair = [run.ask(i, tokens=2) for i in range(8)], ("prefill-0", "decode-0")
+    ends = run.ask(8, tokens=1)  # takes a turn of a prefill worker alone, so that all pairs have theirs
+
+    def lines(what):
+        return [line for line in fleet.log_text("router")[told:].splitlines() if what in line and all(f"={name} " in line for name in pair)]
+
+    def lost():
+        return len(lines('msg="handoff is lost"'))
+
+    def ask_two():
+        calls = [run.start(run.rng.choice(asks)) for _ in range(2)]
+        run.all_same([*calls, run.start(ends)])
+        return {(call.answer.timing.prefill_worker, call.answer.timing.decode_worker) for call in calls}
+
+    run.arm("decode-0:decode.lane_lose/prefill-0=fail@*")
+    for _ in range(60):
+        ask_two()
+        if lines('msg="reads fail between these workers'):
+            break
+    failures = lost()
+    assert 3 <= failures <= 5, f"kept apart after {failures} failures"
+    run.prove_hits("decode.lane_lose", failures)
+    shown = {worker["name"]: [other["worker"] for other in worker["pairs"]] for worker in fleet.workers()}
+    assert shown == {"prefill-0": ["decode-0"], "decode-0": ["prefill-0"], "prefill-1": [], "decode-1": []}, shown
+    used = set().union(*(ask_two() for _ in range(15)))
+    probes = len(lines('msg="these workers may be paired again"'))
+    assert used >= {("prefill-0", "decode-1"), ("prefill-1", "decode-0")} and pair not in used, used
+    assert lost() - failures <= probes, f"{lost() - failures} failures more with {probes} probes"
+    fleet.disarm()
+    run.wait("it is used again", lambda: pair in ask_two(), 30)
+    run.wait("it is let in", lambda: fleet.total("router", "baton_router_pairs_kept_out") == 0)
+    return f"kept apart after {failures} failures, {probes} probes, used again"
 
 
 SLOW = Shape("slow-lane", prefill=1, decode=2, workers=WORKERS,

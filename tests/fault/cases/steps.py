@@ -34,6 +34,25 @@ def step_hangs(run, name):
     return f"elsewhere, equal, prefills {seen}"
 
 
+@case("step_hangs.all_prefill", HANGS, STUCK, lanes=("tcp",))
+def all_prefill_hang(run):
+    """Workers that hang are away: the requests of the last ones are computed on decode workers, and so are others."""
+    fleet = run.fleet
+    asks, start = run.pair()
+    run.arm("prefill-0:step.computing=hang", "prefill-1:step.computing=hang")
+    calls = start()
+    run.prove_hits("step.computing", 2, 2)
+    run.all_same(calls, [[2, 2]])
+    assert fleet.total("router", HUNG) == 2 and fleet.total("router", "baton_router_workers_up") == 4, "it was another fault"
+    others = [run.start(ask) for ask in asks]
+    run.all_same(others, [[1, 1]])
+    assert {call.answer.timing.prefill_worker for call in calls + others} == {""}
+    fleet.go("step.computing")
+    run.wait("they get on", lambda: fleet.total("router", HUNG) == 0)
+    run.settle(within=2, since=max(call.ended_at for call in run.calls) + 100)
+    return "computed on decode workers, equal"
+
+
 @case("every_step_fails.prefill", FAILS, FAILING, lanes=("tcp",), name="prefill-0")
 @case("every_step_fails.decode", FAILS, FAILING, lanes=("shm",), name="decode-0")
 def every_step_fails(run, name):

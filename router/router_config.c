@@ -156,7 +156,7 @@ static const struct config_setting settings[] = {
     {"reasoning", CONFIG_ENUM, AT(reasoning), "on", .choices = off_on,
      .help = "Whether a chat's reasoning is apart, in reasoning_content; off: content has it, with "
              "its tags"},
-    {"slo-class", CONFIG_STRING, AT(slo_class), "", .value = "name=NAME,ttft=TIME,...",
+    {"slo-class", CONFIG_STRING, AT(slo_class), "", .value = "ROW",
      .help = "SLO class: name=chat,ttft=400ms,tpot=40ms,p=90,priority=normal; itl=, e2e= and "
              "offline are words, too, and the next name= begins another class; 32 classes at most; "
              "empty: no objectives",

@@ -94,7 +94,7 @@ static const struct config_setting settings_table[] = {
                "Names by which browsers may call the HTTP server and the status page, besides "
                "localhost; *: all",
                .check = http_check_hosts),
-    PASSED_ROW("slo-class", slo_class, "name=NAME,ttft=TIME,...",
+    PASSED_ROW("slo-class", slo_class, "ROW",
                "SLO class of the router: name=chat,ttft=400ms,tpot=40ms,p=90; empty: no objectives",
                .repeats = true),
     PASSED_ROW("slo-default", slo_default, "NAME",

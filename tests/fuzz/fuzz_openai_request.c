@@ -13,8 +13,12 @@
 
 #define MAX_BYTES (1u << 20)
 
+static const struct slo_classes classes = {
+    .items = {{.name = "chat", .objective = {.ttft_us = 400000, .tpot_us = 40000}}},
+    .count = 1,
+    .standard = SLO_NONE};
 static const struct request_model model = {
-    .name = "m", .context = 256, .vocab = 600, .has_tokenizer = true};
+    .name = "m", .context = 256, .vocab = 600, .has_tokenizer = true, .slo = &classes};
 
 static void check_message(struct openai_request *request, const struct openai_prompt *prompt)
 {
@@ -30,6 +34,8 @@ static void check_message(struct openai_request *request, const struct openai_pr
     }
     openai_request_fill(&model, 10, &params);
     FUZZ_CHECK(sampling_validate(&params.sampling, &err) == STATUS_OK);
+    FUZZ_CHECK(params.slo_class ? params.slo_class == SLO_NONE && !params.objective.ttft_us
+                                : params.objective.ttft_us >= 400000 && !params.objective.e2e_us);
 }
 
 static void check_record(const struct openai_request *request)

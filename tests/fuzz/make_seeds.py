@@ -518,6 +518,7 @@ def openai_seeds():
     for prompt in ("hi", ["a", "b"], [1, 2], [[1], [2, 3]], [], None, {}):
         seed("openai_request", b"\0" + json.dumps({"model": "m", "prompt": prompt, "n": 2, "max_tokens": 5.0, "seed": 1 << 63, "logit_bias": {"5": -100, "x": 1}}).encode())
     seed("openai_request", b"\0" + json.dumps({"prompt": "a", "stop": ["x", None], "stop_token_ids": [3], "echo": True, "logprobs": 2, "stream": True, "priority": "high",
+                                               "slo_class": "chat", "slo_objective": {"ttft_ms": 500.5, "tpot_ms": 40},
                                                "stream_options": {"include_usage": True}, "structured_outputs": {"regex": "a+"}, "guided_choice": ["a"]}).encode())
     for messages in ([message], [call, {"role": "tool", "tool_call_id": "c", "content": "1"}], [{"role": "developer", "content": "b"}], []):
         seed("openai_request", b"\1" + json.dumps({"messages": messages, "tools": [tool], "tool_choice": {"type": "function", "function": {"name": "f"}},

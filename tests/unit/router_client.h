@@ -71,7 +71,7 @@ struct ask {
     uint32_t priority;
     uint64_t deadline_us; /* none */
     uint32_t n;           /* 1 */
-    const char *request_id, *text, *stop, *model;
+    const char *request_id, *text, *stop, *model, *slo_class;
     bool ids_with_hashes, logprobs, prompt_logprobs, echo, no_max_tokens, no_answer;
 };
 
@@ -93,6 +93,7 @@ static inline void client_send(struct rpc_call *call, const struct ask *ask)
     }
     request.request_id = (char *)(ask->request_id ? ask->request_id : "");
     request.model = (char *)(ask->model ? ask->model : "");
+    request.slo_class = (char *)(ask->slo_class ? ask->slo_class : "");
     if (ask->text) {
         request.input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
         request.text = proto_bytes(text_from(ask->text));

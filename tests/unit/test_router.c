@@ -2,6 +2,7 @@
  * to workers and to the client, without faults and with workers lost at each step. */
 #include "router_world.h"
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 
 #include <poll.h>
@@ -11,11 +12,13 @@ static void test_one_request(void **state)
 {
     (void)state;
     struct cluster c;
-    cluster_start(&c);
+    struct router_config config = world_config();
+    snprintf(config.slo_class, sizeof config.slo_class, "name=chat,ttft=1us,name=bulk,offline");
+    cluster_start_with(&c, &config);
     struct ask ask = {.prompt_tokens = 40,
                       .max_tokens = 3,
                       .request_id = "call-7",
-                      .priority = 2,
+                      .slo_class = "bulk", /* its priority is the request's */
                       .ids_with_hashes = true};
     client_start(&c.world, &c.client, &ask);
     struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
@@ -58,6 +61,9 @@ static void test_one_request(void **state)
     assert_int_equal(counter_value(figures->dropped),
                      0); /* the first token comes from both sides */
     assert_int_equal(counter_value(figures->models[0].completion_tokens), 3);
+    struct slo_figures slo;
+    slo_books_read(figures->slo, 1, clock_now_us(), &slo);
+    assert_true(slo.ever.attained == 1 && slo.ever.missed == 0 && slo.uncounted == 0);
     cluster_finished(&c, &decode);
     client_stop(&c.client);
     cluster_stop(&c);

@@ -125,6 +125,7 @@ static void test_a_full_queue_refuses(void **state)
     config.max_queue = 1;
     config.max_requests = 2;
     config.worker_wait_us = 500000;
+    snprintf(config.slo_class, sizeof config.slo_class, "name=chat,ttft=1h");
     world_start(&world, &config);
     for (int i = 0; i < 3; i++)
         client_start(&world, &clients[i], &(struct ask){.max_tokens = 2});
@@ -139,6 +140,10 @@ static void test_a_full_queue_refuses(void **state)
     }
     assert_int_equal(waited, 1);
     assert_int_equal(overloaded, 2);
+    struct slo_figures slo; /* all three miss, also the one that was refused before it was read */
+    slo_books_read(router_figures(world.router)->slo, 0, clock_now_us(), &slo);
+    assert_int_equal(slo.ever.attained, 0);
+    assert_int_equal(slo.missed_by[SLO_FAILED], 3);
     world_stop(&world);
 }
 

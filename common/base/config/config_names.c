@@ -155,6 +155,7 @@ static const char *const known[] = {
     "BATON_PERCENTILE_METRICS",
     "BATON_PIECES",
     "BATON_PIN",
+    "BATON_PLACEMENT_POLICY",
     "BATON_PLAIN",
     "BATON_POOL_PERCENT",
     "BATON_PORT",

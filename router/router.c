@@ -411,6 +411,7 @@ static enum status start_dispatch(struct router *router, struct error *err)
         .breaker_failures = config->breaker_failures,
         .step_timeout_us = config->step_timeout_us,
         .policy = (enum placement_policy)config->placement_policy,
+        .prefix_limit = config->prefix_index_blocks,
         .force_local_prefill = config->force_local_prefill,
         .linger_us = config->client_linger_us,
         .tls = router->internal_tls,

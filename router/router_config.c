@@ -151,6 +151,9 @@ static const struct config_setting settings[] = {
     {"placement-policy", CONFIG_ENUM, AT(placement_policy), "least-tokens",
      .choices = placement_policy_names,
      .help = "The rule by which the router chooses the workers of a request"},
+    {"prefix-index-blocks", CONFIG_U64, AT(prefix_index_blocks), "1048576", "0", "67108864",
+     .help = "Cached KV blocks of workers that the router remembers, to place prompts where they "
+             "are; about 75 bytes each; 0: none"},
     {"force-local-prefill", CONFIG_BOOL, AT(force_local_prefill), "false",
      .help = "Compute every prompt on the decode worker, although there are prefill workers"},
     {"reasoning", CONFIG_ENUM, AT(reasoning), "on", .choices = off_on,

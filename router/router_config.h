@@ -49,6 +49,7 @@ struct router_config {
     uint64_t drain_timeout_us;
     uint32_t rpc_threads;
     int placement_policy; /* enum placement_policy */
+    uint32_t prefix_index_blocks;
     bool force_local_prefill;
     int reasoning; /* 1: on */
     uint32_t trace_requests;

@@ -28,6 +28,8 @@
     /* Workers: transfer thread, step thread. */                                                   \
     X("worker.session_lose", true, "a command has come; fail: the worker breaks its Session")      \
     X("worker.send_tokens", true, "tokens are about to be sent; fail: they are dropped")           \
+    X("worker.send_cache", true,                                                                   \
+      "events of the prefix cache are about to be sent; fail: they are dropped")                   \
     X("worker.tells_draining", false, "the router is about to be told that this worker leaves")    \
     X("transport.shared_memory", true, "at start; fail: no shared memory holds the KV pool")       \
     X("transport.sign_of_life", true, "at start; fail: only sockets tell of a peer's death")       \

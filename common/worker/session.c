@@ -101,10 +101,13 @@ static void on_message(struct stream *stream, const ProtobufCMessage *message)
     struct session *session = stream_role(stream);
     const Baton__Worker__V1__SessionDown *down = (const Baton__Worker__V1__SessionDown *)message;
     bool hello = down->command_case == BATON__WORKER__V1__SESSION_DOWN__COMMAND_HELLO;
+    bool restart = down->command_case == BATON__WORKER__V1__SESSION_DOWN__COMMAND_CACHE_RESTART;
     if (!hello && FAILPOINT_FAILS("worker.session_lose"))
         stream_cancel(stream);
     else if (hello && stream != session->stream)
         on_hello(session, stream, down->hello);
+    else if (restart && stream == session->stream)
+        session->cache_restarts++;
     else if (!hello && stream == session->stream)
         session->handlers->command(session->role, down);
     else if (!hello && !stream_context(stream))
@@ -306,7 +309,8 @@ void session_send_cache(struct session *session, const struct prefix_event *even
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_CACHE;
     up.cache = &batch;
-    session_send(session, &up);
+    if (!FAILPOINT_FAILS("worker.send_cache"))
+        session_send(session, &up);
 }
 
 void session_send_refused(struct session *session, struct sequence_key key, const char *reason,

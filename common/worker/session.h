@@ -26,10 +26,11 @@ struct session {
     const struct worker_info *info; /* for Hello; complete before the first stream opens */
     const struct session_handlers *handlers;
     void *role;
-    struct stream *stream; /* NULL: no router */
-    uint64_t streams;      /* streams so far, with this one */
-    uint64_t router;       /* incarnation of the router that last said hello; 0: none did */
-    uint32_t version;      /* this stream's, of the protocol */
+    struct stream *stream;   /* NULL: no router */
+    uint64_t streams;        /* streams so far, with this one */
+    uint64_t router;         /* incarnation of the router that last said hello; 0: none did */
+    uint32_t version;        /* this stream's, of the protocol */
+    uint64_t cache_restarts; /* times that a router asked for the cache's events from the start */
     /* Goes out with the tokens of each step; NULL: doesn't. */
     const struct step_load *load;
     bool draining;      /* goes into every Load */

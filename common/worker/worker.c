@@ -57,11 +57,12 @@ static void read_cache(struct worker *worker)
     struct session *session = &worker->session;
     if (report->reading || !session_up(session) || session->draining || !session_flushed(session))
         return;
-    bool begins = report->stream != session->streams;
+    bool begins = report->stream != session->streams || report->restarts != session->cache_restarts;
     uint64_t changes = atomic_load(&step_loop_load(worker->steps)->prefix_changes);
     if (!begins && !report->more && changes == report->seen)
         return;
     report->stream = session->streams;
+    report->restarts = session->cache_restarts;
     report->seen = changes;
     report->reading = true;
     step_loop_read_cache(worker->steps, begins);

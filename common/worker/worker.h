@@ -64,12 +64,14 @@ struct counter *worker_metrics_lane(const struct worker_metrics *m, const char *
 
 /* Reports the prefix cache's events to the router, one batch at a time. The next batch is read when
  * the last one has left, so with a slow router the events wait in the cache's own ring, where too
- * many become one new listing (prefix_cache.h). A new session begins with a listing. */
-struct cache_report { /* zero at start */
-    uint64_t stream;  /* session.streams of the stream that it reports to; 0: none yet */
-    uint64_t seen;    /* step_load.prefix_changes before the last read */
-    bool reading;     /* a STEP_CACHE is to come */
-    bool more;        /* the last batch was full */
+ * many become one new listing (prefix_cache.h). A new session begins with a listing, and the router
+ * may ask for another one. */
+struct cache_report {  /* zero at start */
+    uint64_t stream;   /* session.streams of the stream that it reports to; 0: none yet */
+    uint64_t restarts; /* session.cache_restarts that have been answered */
+    uint64_t seen;     /* step_load.prefix_changes before the last read */
+    bool reading;      /* a STEP_CACHE is to come */
+    bool more;         /* the last batch was full */
 };
 
 struct worker {

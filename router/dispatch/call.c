@@ -205,6 +205,7 @@ void call_empty(struct call *call)
     free(call->prompt_echo.kept);
     free(call->choices);
     free(call->prompt);
+    prompt_names_deinit(&call->names);
     free(call->biases);
     free(call->constraint);
     call->prompt_echo = (struct prompt_echo){.echo = false};

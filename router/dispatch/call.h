@@ -214,7 +214,8 @@ struct call {
     uint64_t arrival_us, deadline_us;
     uint32_t *prompt; /* [prompt_count] */
     uint32_t prompt_count;
-    struct sampling sampling; /* for all choices; .choice is not used */
+    struct prompt_names names; /* the prompt's blocks, from its first placement on */
+    struct sampling sampling;  /* for all choices; .choice is not used */
     /* Limit of the answer if the client set no max_tokens; 0: it did. sampling.max_tokens is then
      * the room on the worker that was placed last. The first token fixes it. */
     uint32_t open_max_tokens;

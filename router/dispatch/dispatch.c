@@ -453,6 +453,7 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
     const struct placement_config placement = {.model_count = config->models->count,
                                                .policy = config->policy,
                                                .seed = rng_entropy(),
+                                               .prefix_limit = config->prefix_limit,
                                                .force_local = config->force_local_prefill,
                                                .local_us = config->limits.local_us};
     size_t reserved = config->max_requests /* INBOX_CALL */ + calls /* INBOX_CALL_CLOSED */ +

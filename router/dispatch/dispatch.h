@@ -53,6 +53,7 @@ struct dispatch_config {
     uint32_t retry_percent, breaker_failures; /* retry_budget.h, breaker.h */
     uint64_t step_timeout_us;                 /* step_watch.h; 0: no worker hangs */
     enum placement_policy policy;
+    uint32_t prefix_limit; /* placement_config.prefix_limit */
     bool force_local_prefill;
     uint64_t linger_us;
     struct rpc_tls tls;    /* for Sessions */

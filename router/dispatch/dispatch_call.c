@@ -154,6 +154,9 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
     log_end(dispatch, request, reason);
     request->finish = answer_deltas_stop(&request->out, &stop) ? FINISH_STOP_STRING : finish;
     request->state = CHOICE_CLOSED;
+    const struct answer_ask asked = request_answer(request);
+    bool cut = reason || request->finish == FINISH_MAX_TOKENS || request->finish == FINISH_CONTEXT;
+    answer_lengths_learn(dispatch->placement.answer_lengths, &asked, request->emitted_count, !cut);
     request_not_held(dispatch, request);
     due_heap_set(&dispatch->due_requests, &request->due, UINT64_MAX);
     placement_ended(&dispatch->placement, &request->placing);

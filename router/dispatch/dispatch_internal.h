@@ -123,12 +123,16 @@ void requests_constraint_checked(struct dispatch *dispatch, struct constraint_ch
 
 /* --- dispatch_place.c --- */
 void dispatch_place(struct dispatch *dispatch);
+/* Shows the prefix index in the metrics. */
+void dispatch_show_prefixes(struct dispatch *dispatch);
 /* Brings the books of its workers up to date with the request. */
 void request_track(struct dispatch *dispatch, struct request *request);
 static inline struct request *request_of(struct placement_request *placing)
 {
     return (struct request *)((char *)placing - offsetof(struct request, placing));
 }
+/* Returns the facts on which the length of its answer depends. */
+struct answer_ask request_answer(const struct request *request);
 /* Returns the least time of its answer on a decode worker (deadline_estimate.h). If it is late
  * there: the least of all ready decode workers of known cost, as one slow worker is no proof. */
 uint64_t request_least_us(const struct dispatch *dispatch, const struct request *request,

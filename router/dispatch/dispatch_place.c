@@ -53,8 +53,10 @@ void request_track(struct dispatch *dispatch, struct request *request)
         .working = life->state == REQUEST_PREFILL || life->state == REQUEST_DECODE,
         .prefilled = request->prefilled,
         .confirmed = request->confirmed,
+        .reserved = life->has_handle,
         .prompt_tokens = prompt_tokens(request),
         .longest_tokens = longest_tokens(request),
+        .now_us = dispatch->now_us,
     };
     placement_track(&dispatch->placement, &request->placing, &use);
 }
@@ -72,6 +74,20 @@ bool request_could_move(const struct dispatch *dispatch, const struct request *r
     return placement_takes(&dispatch->placement, request->call->model, &asked, dispatch->now_us);
 }
 
+struct answer_ask request_answer(const struct request *request)
+{
+    const struct call *call = request->call;
+    const struct sampling *sampling = &call->sampling;
+    return (struct answer_ask){
+        .model = call->model,
+        .prompt_tokens = call->prompt_count,
+        .max_tokens = is_open(request) ? call->open_max_tokens : sampling->max_tokens,
+        .open = call->open_max_tokens,
+        .exact = call->prompt_only || (sampling->ignore_eos && !sampling->stop_id_count &&
+                                       !call->has_stops && !call->constraint),
+    };
+}
+
 /* Sets *placed_tokens to the tokens that it is placed for. */
 static struct route_choice choose(struct dispatch *dispatch, struct request *request,
                                   struct decision *decision, uint64_t *placed_tokens)
@@ -87,6 +103,15 @@ static struct route_choice choose(struct dispatch *dispatch, struct request *req
                                         .numerics_id = request->handle.numerics_id};
     if (request->place.kind != LIFE_PLACE)
         ask.handle = &handle;
+    if (dispatch->placement.prefix_index) {
+        struct call *call = request->call;
+        const struct prompt_text prompt = {call->prompt, call->prompt_count, call->cache_salt,
+                                           call->cache_salt_bytes};
+        prompt_names_update(&call->names, &prompt,
+                            &dispatch->placement.candidates.pools[call->model]);
+        ask.prefixes = call->names.kinds;
+        ask.prefix_kind_count = call->names.count;
+    }
     if (is_open(request))
         ask.most_tokens = (uint64_t)request->call->prompt_count + request->call->open_max_tokens;
     return placement_choose(&dispatch->placement, &request->placing, &ask, placed_tokens);
@@ -326,4 +351,16 @@ void dispatch_place(struct dispatch *dispatch)
             if (!request_of(next)->call->constraint_waits) /* it is passed while it is compiled */
                 try_request(dispatch, request_of(next));
     }
+    if (placement->prefix_index)
+        prefix_index_expire(placement->prefix_index, dispatch->now_us);
+    dispatch_show_prefixes(dispatch);
+}
+
+void dispatch_show_prefixes(struct dispatch *dispatch)
+{
+    if (!dispatch->placement.prefix_index)
+        return;
+    const struct prefix_index_figures figures =
+        prefix_index_figures(dispatch->placement.prefix_index);
+    router_metrics_prefix(dispatch->config.metrics, &figures);
 }

@@ -6,6 +6,7 @@
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
+#include "common/net/membership/worker_message.h"
 #include "router/dispatch/dispatch_internal.h"
 
 #include <stdio.h>
@@ -345,10 +346,8 @@ static void on_token(struct dispatch *dispatch, struct worker *worker,
     bool current = said->attempt == request->life.attempt;
     if (current && differs(dispatch, worker, request, said))
         return;
-    if (current && !request->prefilled) {
-        request->prefilled = true;
-        dispatch->place_needed = true;
-    }
+    bool goes_on = request->prefilled || !current;
+    request->prefilled |= current;
     struct life_token token = {.worker = worker->key,
                                .attempt = said->attempt,
                                .index = said->index,
@@ -363,8 +362,10 @@ static void on_token(struct dispatch *dispatch, struct worker *worker,
     request_life_on_token(&request->life, &token, &actions);
     if (!request->call->prompt_only)
         worker->tokens += request->life.delivered - delivered;
-    if (request->life.from_decode && !request->confirmed) {
-        request->confirmed = true;
+    goes_on &= request->confirmed || !request->life.from_decode;
+    request->confirmed |= request->life.from_decode;
+    if (!goes_on) { /* this may be its last token, too: its workers keep what was computed */
+        request_track(dispatch, request);
         dispatch->place_needed = true;
     }
     request_execute(dispatch, request, &actions);
@@ -574,6 +575,8 @@ static void on_load(struct dispatch *dispatch, struct worker *worker,
         worker_changed(&dispatch->workers, worker, dispatch->now_us);
     else
         placement_worker_load(&dispatch->placement, worker->key, load->queued_tokens);
+    if (dispatch->placement.prefix_index)
+        prefix_index_free_blocks(dispatch->placement.prefix_index, worker->key, load->blocks_free);
     worker_reported_steps(dispatch, worker,
                           &(struct step_report_seen){.steps_done = load->steps_done,
                                                      .busy_us = load->busy_us,
@@ -597,14 +600,45 @@ static void on_tokens(struct dispatch *dispatch, struct worker *worker,
         router_metrics_step(dispatch->config.metrics, worker->info.role, said->steps[i]->took_us);
 }
 
-static void on_cache(struct dispatch *dispatch, struct worker *worker,
-                     const Baton__Worker__V1__CacheEvents *events)
+/* Events of the worker's cache were lost: asks for all of them again. An older worker can't be
+ * asked. Nothing is known of its cache until its next session. */
+static void restart_cache(struct dispatch *dispatch, struct worker *worker)
 {
-    uint64_t counts[CACHE_CHANGES] = {0};
-    if (cache_event_count_take(&worker->cache, events, counts))
-        router_metrics_cache(dispatch->config.metrics, counts);
-    else
-        misbehaved(worker, "cache");
+    bool knows = worker_message_protocol(&worker->info).newest >= WORKER_PROTOCOL_CACHE_RESTART;
+    log_warn_limited("dispatch",
+                     "worker=%s asked=%d msg=\"events of its prefix cache are missing\"",
+                     worker->info.name, knows);
+    if (!knows)
+        return;
+    Baton__Worker__V1__CacheRestart restart = BATON__WORKER__V1__CACHE_RESTART__INIT;
+    Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
+    command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_CACHE_RESTART;
+    command.cache_restart = &restart;
+    counter_add(dispatch->config.metrics->cache_restarts, 1);
+    send_command(worker, &command);
+}
+
+static void on_cache(struct dispatch *dispatch, struct worker *worker,
+                     const Baton__Worker__V1__CacheEvents *said)
+{
+    struct prefix_index *index = dispatch->placement.prefix_index;
+    for (size_t i = 0; index && i < said->n_events; i++) {
+        const Baton__Worker__V1__CacheEvent *event = said->events[i];
+        const struct prefix_event one = {.number = said->first_number + i,
+                                         .kind = (enum prefix_event_kind)event->kind,
+                                         .hash = {event->hash_low, event->hash_high},
+                                         .parent = {event->parent_low, event->parent_high},
+                                         .position = event->position,
+                                         .token_count = event->token_count};
+        enum prefix_take taken = prefix_index_take(index, worker->key, &one, 1);
+        if (taken == PREFIX_TAKE_GAP)
+            restart_cache(dispatch, worker);
+        if (taken == PREFIX_TAKE_BAD) {
+            misbehaved(worker, "cache");
+            return;
+        }
+    }
+    dispatch_show_prefixes(dispatch);
 }
 
 static void on_event(struct dispatch *dispatch, struct worker *worker,
@@ -680,6 +714,8 @@ void worker_link_ended(struct dispatch *dispatch, struct worker_link *link)
     struct worker *worker = workers_get(&dispatch->workers, key);
     bool planned = worker->load.draining; /* without it, one that left or came again has crashed */
     worker_reported_steps(dispatch, worker, NULL);
+    if (dispatch->placement.prefix_index)
+        prefix_index_drop(dispatch->placement.prefix_index, key);
     bool was_up = workers_link_closed(&dispatch->workers, link, books && books->is.requests,
                                       dispatch->now_us);
     dispatch->place_needed = dispatch->board_changed = true;

@@ -377,7 +377,6 @@ bool workers_hello(struct workers *workers, struct worker *worker,
         worker->state = WORKER_UP;
         worker->backoff_us = FIRST_BACKOFF_US;
         worker->load = (struct worker_load){.blocks_free = worker->info.block_count};
-        worker->cache = (struct cache_event_count){0};
         worker->link->up = true;
         worker_changed(workers, worker, now_us);
         membership_hold(workers->membership, worker->info.name, worker->info.incarnation, true,

@@ -21,7 +21,6 @@
 #include "router/dispatch/inbox.h"
 #include "router/ops/status_board.h"
 #include "router/planner/breaker.h"
-#include "router/planner/cache_event_count.h"
 #include "router/planner/placement.h"
 #include "router/planner/step_watch.h"
 #include "router/planner/worker_state.h"
@@ -100,7 +99,6 @@ struct worker {
     struct step_watch watch;        /* whether its steps end */
     enum breaker_state breaker;     /* as shown */
     bool kept_out;                  /* by its breaker */
-    struct cache_event_count cache; /* since the stream is up */
     uint64_t prompt_tokens;         /* prompt tokens that it has computed */
     uint64_t tokens;                /* tokens from it that were the next of an answer */
     uint64_t lane_bytes_per_second; /* 0: not known */

@@ -165,12 +165,43 @@ static void create_events(struct router_metrics *m)
                     "baton_router_step_seconds", "Time of a step's rows, as workers report it");
     m->unsent_bytes = metrics_gauge(m->metrics, "baton_router_http_unsent_bytes",
                                     "Bytes of answers over HTTP that wait for their readers", NULL);
-    static const char *const changes[CACHE_CHANGES] = {"cleared", "stored", "removed"};
-    for (int i = 0; i < CACHE_CHANGES; i++) {
+    static const char *const changes[] = {"cleared", "stored", "removed"};
+    for (int i = 0; i <= PREFIX_REMOVED; i++) {
         snprintf(labels, sizeof labels, "change=\"%s\"", changes[i]);
         m->cache_changes[i] =
             metrics_counter(m->metrics, "baton_router_cache_events_total",
                             "Prefix cache events from workers, listings included", labels);
+    }
+}
+
+static void create_prefixes(struct router_metrics *m)
+{
+    const struct {
+        struct counter **counter;
+        struct gauge **gauge;
+        const char *name, *help;
+    } rows[] = {
+        {&m->cache_gaps, NULL, "baton_router_cache_gaps_total",
+         "Times that events of a prefix cache were missing"},
+        {&m->cache_restarts, NULL, "baton_router_cache_restarts_total",
+         "Times that a worker was asked for all events again"},
+        {&m->prefix_evicted, NULL, "baton_router_prefix_evicted_total",
+         "Pairs of block and worker that made room for others in the prefix index"},
+        {&m->prefix_promised, NULL, "baton_router_prefix_promised_total",
+         "Promises of prompts to workers that were to compute or take them"},
+        {NULL, &m->prefix_pairs, "baton_router_prefix_blocks",
+         "Pairs of block and worker in the prefix index, held or promised"},
+        {NULL, &m->prefix_names, "baton_router_prefix_names",
+         "Different blocks in the prefix index"},
+        {NULL, &m->prefix_promises, "baton_router_prefix_promises", "Open promises of prompts"},
+        {NULL, &m->prefix_workers, "baton_router_prefix_workers",
+         "Workers that tell what their prefix caches have"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].counter)
+            *rows[i].counter = metrics_counter(m->metrics, rows[i].name, rows[i].help, NULL);
+        else
+            *rows[i].gauge = metrics_gauge(m->metrics, rows[i].name, rows[i].help, NULL);
     }
 }
 
@@ -186,6 +217,7 @@ enum status router_metrics_create(struct router_metrics *m, const struct served_
         create_times(m->metrics, models->items[i].name, &m->models[i]);
     }
     create_events(m);
+    create_prefixes(m);
     enum status status = slo_books_create(models->items[0].limits.slo, m->metrics, &m->slo);
     if (status != STATUS_OK)
         router_metrics_destroy(m);
@@ -279,10 +311,19 @@ void router_metrics_answered(struct router_metrics *m, size_t model, const struc
     histogram_observe(of->token_1_to_2_seconds, seconds_between(t->first_us, t->second_us));
 }
 
-void router_metrics_cache(struct router_metrics *m, const uint64_t counts[CACHE_CHANGES])
+void router_metrics_prefix(struct router_metrics *m, const struct prefix_index_figures *now)
 {
-    for (int i = 0; i < CACHE_CHANGES; i++)
-        counter_add(m->cache_changes[i], counts[i]);
+    const struct prefix_index_figures *seen = &m->prefix_seen;
+    for (int i = 0; i <= PREFIX_REMOVED; i++)
+        counter_add(m->cache_changes[i], now->changes[i] - seen->changes[i]);
+    counter_add(m->cache_gaps, now->gaps - seen->gaps);
+    counter_add(m->prefix_evicted, now->evicted - seen->evicted);
+    counter_add(m->prefix_promised, now->promised - seen->promised);
+    gauge_set(m->prefix_pairs, now->pairs);
+    gauge_set(m->prefix_names, now->names);
+    gauge_set(m->prefix_promises, now->promises);
+    gauge_set(m->prefix_workers, now->workers);
+    m->prefix_seen = *now;
 }
 
 void router_metrics_pulled(struct router_metrics *m, const char *lane, uint64_t bytes)

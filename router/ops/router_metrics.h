@@ -11,7 +11,7 @@
 #include "common/net/rpc/frame_gate.h"
 #include "router/ops/request_trace.h"
 #include "router/ops/slo_books.h"
-#include "router/planner/cache_event_count.h"
+#include "router/planner/prefix_index.h"
 #include "router/planner/request_life.h"
 #include "router/reasons.h"
 #include "router/served_models.h"
@@ -56,9 +56,13 @@ struct router_metrics {
     /* gRPC connections that the router ended; [FRAME_GATE_NONE]: NULL. */
     struct counter *connections_ended[FRAME_GATE_ENDS];
     struct counter *kv_bytes[ROUTER_LANES];
-    struct histogram *step_seconds[2];            /* prefill and decode workers */
-    struct counter *cache_changes[CACHE_CHANGES]; /* events of workers' prefix caches */
-    struct counter *access_lost, *spans_lost;     /* lines of the access log; requests' spans */
+    struct histogram *step_seconds[2]; /* prefill and decode workers */
+    /* The prefix index, as it was last shown. */
+    struct prefix_index_figures prefix_seen;
+    struct counter *cache_changes[PREFIX_REMOVED + 1]; /* events of workers' prefix caches */
+    struct counter *cache_gaps, *cache_restarts, *prefix_evicted, *prefix_promised;
+    struct gauge *prefix_pairs, *prefix_names, *prefix_promises, *prefix_workers;
+    struct counter *access_lost, *spans_lost; /* lines of the access log; requests' spans */
     /* Watched certificates, and the end of each in seconds since 1970. */
     struct {
         struct certificates *certificates;
@@ -91,8 +95,9 @@ void router_metrics_ended(struct router_metrics *metrics, size_t model, enum rea
 void router_metrics_answered(struct router_metrics *metrics, size_t model,
                              const struct request_timing *timing, uint32_t tokens,
                              const struct slo_prediction *predicted);
-/* Counts the events of a prefix cache in one message. */
-void router_metrics_cache(struct router_metrics *metrics, const uint64_t counts[CACHE_CHANGES]);
+/* Shows the figures of the prefix index. In turns of the dispatcher only. */
+void router_metrics_prefix(struct router_metrics *metrics,
+                           const struct prefix_index_figures *figures);
 void router_metrics_pulled(struct router_metrics *metrics, const char *lane, uint64_t bytes);
 /* Counts a step that a worker of this role reported. */
 void router_metrics_step(struct router_metrics *metrics, enum worker_role role, uint64_t took_us);

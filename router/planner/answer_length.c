@@ -10,9 +10,10 @@
 #define OCTAVES        17
 #define BUCKETS        (EXACT + AN_OCTAVE * OCTAVES) /* up to 2^20 tokens; the last is open */
 #define PROMPTS        10                            /* by factors of 4 */
-#define LIMITS         8 /* for max_tokens: open, then by factors of 4 */
-#define CELLS          (1 + PROMPTS + PROMPTS * LIMITS)
-#define LARGEST_WEIGHT 1e12 /* a single answer: then all are divided */
+#define CUTS           8 /* for max_tokens: open, then by factors of 4 */
+#define CELLS          (1 + PROMPTS + PROMPTS * CUTS)
+#define SUREST         (1 - 1e-15) /* end in a bucket: survival has a logarithm */
+#define LARGEST_WEIGHT 1e12        /* a single answer: then all are divided */
 
 /* Weights of the answers of one cell. The answers' own weight grows instead of all others' falling;
  * `unit` is that of the last one. */
@@ -62,40 +63,30 @@ static uint32_t by_fours(uint64_t number, uint32_t count)
     return log < count ? log : count - 1;
 }
 
-static uint32_t prompt_of(const struct answer_ask *ask)
-{
-    return by_fours(ask->prompt_tokens, PROMPTS);
-}
-
 /* Writes the cells of an answer, the largest one first. */
 static void cells_of(const struct answer_lengths *lengths, const struct answer_ask *ask,
                      struct cell *cells[3])
 {
     ASSERT(ask->model < lengths->model_count && ask->max_tokens > 0);
-    uint32_t prompt = prompt_of(ask);
-    uint32_t limit = ask->open ? 0 : 1 + by_fours(ask->max_tokens, LIMITS - 1);
+    uint32_t prompt = by_fours(ask->prompt_tokens, PROMPTS);
+    uint32_t limit = ask->open ? 0 : 1 + by_fours(ask->max_tokens, CUTS - 1);
     cells[0] = &lengths->cells[ask->model * CELLS];
     cells[1] = cells[0] + 1 + prompt;
-    cells[2] = cells[0] + 1 + PROMPTS + prompt * LIMITS + limit;
+    cells[2] = cells[0] + 1 + PROMPTS + prompt * CUTS + limit;
 }
 
 /* ---------------------------------------------------------------------------------------- learn */
 
-static void rescale(struct cell *cell)
-{
-    for (uint32_t b = 0; b < BUCKETS; b++) {
-        cell->ended[b] /= cell->unit;
-        cell->cut[b] /= cell->unit;
-        cell->passed[b] /= cell->unit;
-    }
-    cell->total /= cell->unit;
-    cell->unit = 1;
-}
-
 static void learn(struct cell *cell, uint32_t tokens, bool ended)
 {
-    if (cell->unit > LARGEST_WEIGHT)
-        rescale(cell);
+    double scale = cell->unit > LARGEST_WEIGHT ? 1 / cell->unit : 1;
+    for (uint32_t b = 0; b < BUCKETS && scale < 1; b++) {
+        cell->ended[b] *= scale;
+        cell->cut[b] *= scale;
+        cell->passed[b] *= scale;
+    }
+    cell->total *= scale;
+    cell->unit *= scale;
     cell->unit = cell->unit > 0 ? cell->unit * exp2(1.0 / ANSWER_HALF_LIFE) : 1;
     cell->total += cell->unit;
     if (ended) {
@@ -159,7 +150,7 @@ static void curve_of(const struct answer_lengths *lengths, const struct answer_a
         refine(cells[i], hazards);
     curve->log_survival[0] = 0;
     for (uint32_t b = 0; b < BUCKETS; b++)
-        curve->log_survival[b + 1] = curve->log_survival[b] + log1p(-hazards[b]);
+        curve->log_survival[b + 1] = curve->log_survival[b] + log1p(-fmin(hazards[b], SUREST));
     curve->limit = ask->max_tokens;
     curve->drawn = drawn;
 }

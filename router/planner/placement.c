@@ -142,15 +142,6 @@ static void set_decode(struct placement *placement, struct placement_request *re
     *share = next;
 }
 
-static uint64_t promise_to(struct placement *placement, const struct placement_request *request,
-                           const struct candidate *worker, uint64_t now_us)
-{
-    const struct prefix_names *names =
-        worker ? prefix_names_for(request->prefixes, request->prefix_kind_count, &worker->is)
-               : NULL;
-    return names ? prefix_index_promise(placement->prefix_index, worker->is.key, names, now_us) : 0;
-}
-
 /* Promises the prompt to the worker that the request has now. Takes back what another one was
  * promised for nothing. */
 static void keep_promise(struct placement *placement, const struct placement_request *request,
@@ -163,18 +154,22 @@ static void keep_promise(struct placement *placement, const struct placement_req
     bool at_prefill = promise == &request->prefill_promise;
     if (!index)
         return;
-    if (promise->worker != key) {
-        if (!promise->computed)
-            prefix_index_take_back(index, promise->id);
-        *promise = (struct placement_promise){.worker = key,
-                                              .id = promise_to(placement, request, worker, now_us)};
-    }
     if (at_prefill && use->reserved)
         prefix_index_reserved(index, promise->id);
-    if (worker && !promise->computed && (use->confirmed || (at_prefill && use->prefilled))) {
+    if (use->confirmed || (at_prefill && use->prefilled)) {
         prefix_index_computed(index, promise->id, now_us);
         promise->computed = true;
     }
+    if (promise->worker == key)
+        return;
+    if (!promise->computed)
+        prefix_index_take_back(index, promise->id);
+    *promise = (struct placement_promise){.worker = key};
+    const struct prefix_names *names =
+        worker ? prefix_names_for(request->prefixes, request->prefix_kind_count, &worker->is)
+               : NULL;
+    if (names)
+        promise->id = prefix_index_promise(index, key, names, now_us);
 }
 
 void placement_track(struct placement *placement, struct placement_request *request,

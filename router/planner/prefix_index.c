@@ -214,14 +214,6 @@ void prefix_index_free_blocks(struct prefix_index *index, uint64_t key, uint32_t
 
 /* ------------------------------------------------------------------------------------- promises */
 
-/* Returns the worker of an open promise; NULL: the session that it was made in is over. */
-static struct indexed_worker *worker_of_promise(const struct prefix_index *index,
-                                                const struct promise *promise)
-{
-    struct indexed_worker *worker = worker_of(index, promise->worker);
-    return worker && worker->life == promise->life ? worker : NULL;
-}
-
 /* Promises the beginning of the prompt, as much of it as there is room for. */
 static void promise_blocks(struct prefix_index *index, struct indexed_worker *worker,
                            const struct prefix_names *names, struct promise *promise)
@@ -259,6 +251,10 @@ uint64_t prefix_index_promise(struct prefix_index *index, uint64_t key,
                                 .life = worker->life,
                                 .until_us = now_us + PREFIX_PROMISE_US};
     promise_blocks(index, worker, names, promise);
+    if (!promise->count) {
+        free(map_take(index->by_id, promise->id));
+        return 0;
+    }
     index->last_id++;
     worker->due_blocks += promise->new_blocks;
     index->promised_blocks += promise->count;
@@ -269,8 +265,9 @@ uint64_t prefix_index_promise(struct prefix_index *index, uint64_t key,
 
 static void reserve(struct prefix_index *index, struct promise *promise)
 {
-    struct indexed_worker *worker = worker_of_promise(index, promise);
-    if (worker && !promise->reserved)
+    struct indexed_worker *worker = worker_of(index, promise->worker);
+    bool same_session = worker && worker->life == promise->life;
+    if (same_session && !promise->reserved)
         worker->due_blocks -= promise->new_blocks;
     promise->reserved = true;
 }
@@ -328,16 +325,6 @@ struct run {
     uint64_t bits[PAIRS_WORDS];
 };
 
-static void run_begin(struct run *run, const struct pair_entry *entry)
-{
-    run->count = entry->count;
-    run->words = entry->words;
-    if (run->words)
-        memcpy(run->bits, entry->set.bits, run->words * sizeof *run->bits);
-    else
-        memcpy(run->few, entry->set.few, sizeof run->few);
-}
-
 /* The run of the worker, or of the group of workers, ends after `blocks`. */
 static void note_one(struct prefix_index *index, uint32_t slot, struct match_group group)
 {
@@ -371,14 +358,6 @@ static void note_many(struct prefix_index *index, const uint64_t *bits, uint32_t
             note_one(index, i * 64 + (uint32_t)__builtin_ctzll(word), group);
 }
 
-static void run_end(struct prefix_index *index, const struct run *run, struct match_group group)
-{
-    if (run->words)
-        note_many(index, run->bits, run->words, group);
-    for (uint32_t i = 0; !run->words && i < run->count; i++)
-        note_one(index, run->few[i], group);
-}
-
 /* Keeps the workers of a run of few that hold the next block. */
 static void narrow_few(struct prefix_index *index, struct run *run, const struct pair_entry *entry,
                        struct match_group group)
@@ -397,11 +376,10 @@ static void narrow_few(struct prefix_index *index, struct run *run, const struct
 static void narrow_many(struct prefix_index *index, struct run *run, const struct pair_entry *entry,
                         struct match_group group)
 {
-    uint64_t ended[PAIRS_WORDS], any = 0;
+    uint64_t ended[PAIRS_WORDS], any = 0, left = 0;
     uint16_t few[PAIRS_FEW] = {0};
     uint32_t count = 0;
-    for (uint32_t i = 0; i < run->words; i++)
-        ended[i] = run->bits[i];
+    memcpy(ended, run->bits, run->words * sizeof *ended);
     for (uint32_t i = 0; !entry->words && i < entry->count; i++) {
         uint32_t slot = entry->set.few[i];
         if (slot / 64 >= run->words || !(run->bits[slot / 64] >> slot % 64 & 1))
@@ -414,46 +392,45 @@ static void narrow_many(struct prefix_index *index, struct run *run, const struc
             ended[i] &= ~entry->set.bits[i];
         any |= ended[i];
         run->bits[i] &= ~ended[i];
+        left |= run->bits[i];
     }
     if (any)
         note_many(index, ended, run->words, group);
-    if (entry->words)
+    if (entry->words && left)
         return;
     memcpy(run->few, few, sizeof few);
     run->count = count;
     run->words = 0;
 }
 
-static bool run_is_over(const struct run *run)
-{
-    for (uint32_t i = 0; i < run->words; i++)
-        if (run->bits[i])
-            return false;
-    return run->words || !run->count;
-}
-
 static void match_kind(struct prefix_index *index, const struct prefix_names *names)
 {
-    struct run run = {.count = 0};
-    for (uint32_t i = 0; i < names->match_count; i++) {
-        const struct match_group group = {.blocks = i, .tokens = i * names->block_tokens};
-        const struct pair_entry *entry = prefix_pairs_entry(&index->pairs, names->names[i]);
-        if (!entry) {
-            run_end(index, &run, group);
-            return;
-        }
-        if (!i)
-            run_begin(&run, entry);
-        else if (run.words)
+    const struct prefix_pairs *pairs = &index->pairs;
+    const struct pair_entry *entry =
+        names->match_count ? prefix_pairs_entry(pairs, names->names[0]) : NULL;
+    if (!entry)
+        return;
+    struct run run = {.count = entry->count, .words = entry->words};
+    if (run.words)
+        memcpy(run.bits, entry->set.bits, run.words * sizeof *run.bits);
+    else
+        memcpy(run.few, entry->set.few, sizeof run.few);
+    struct match_group group = {.blocks = 1, .tokens = names->block_tokens};
+    while (group.blocks < names->match_count &&
+           (entry = prefix_pairs_entry(pairs, names->names[group.blocks]))) {
+        if (run.words)
             narrow_many(index, &run, entry, group);
         else
             narrow_few(index, &run, entry, group);
-        if (run_is_over(&run))
+        if (!run.words && !run.count)
             return;
+        group.blocks++;
+        group.tokens += names->block_tokens;
     }
-    run_end(index, &run,
-            (struct match_group){.blocks = names->match_count,
-                                 .tokens = names->match_count * names->block_tokens});
+    if (run.words)
+        note_many(index, run.bits, run.words, group);
+    for (uint32_t i = 0; !run.words && i < run.count; i++)
+        note_one(index, run.few[i], group);
 }
 
 static int by_blocks(const void *a, const void *b)

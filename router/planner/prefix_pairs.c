@@ -45,21 +45,16 @@ static uint32_t *place_of_pair(const struct prefix_pairs *pairs, uint32_t entry,
     return &slots[i];
 }
 
-static uint32_t home_of(const struct prefix_pairs *pairs, const struct pair_table *table,
-                        uint32_t id)
-{
-    return table == &pairs->names
-               ? home_of_name(pairs, pairs->entries[id].name)
-               : home_of_pair(pairs, pairs->items[id].entry, pairs->items[id].slot);
-}
-
 /* Empties a place. An id that wouldn't be found any more moves into the hole. */
 static void empty_place(const struct prefix_pairs *pairs, const struct pair_table *table,
                         const uint32_t *place)
 {
     uint32_t *slots = table->slots, mask = table->mask, hole = (uint32_t)(place - slots);
     for (uint32_t i = (hole + 1) & mask; slots[i]; i = (i + 1) & mask) {
-        uint32_t home = home_of(pairs, table, slots[i] - 1);
+        uint32_t id = slots[i] - 1;
+        uint32_t home = table == &pairs->names
+                            ? home_of_name(pairs, pairs->entries[id].name)
+                            : home_of_pair(pairs, pairs->items[id].entry, pairs->items[id].slot);
         if (((i - home) & mask) >= ((i - hole) & mask)) {
             slots[hole] = slots[i];
             hole = i;

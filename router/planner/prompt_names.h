@@ -27,7 +27,7 @@ void prompt_names_update(struct prompt_names *names, const struct prompt_text *p
                          const struct candidate_pool *pool);
 void prompt_names_deinit(struct prompt_names *names);
 
-/* Returns the names as this worker has them; NULL: none. */
+/* Returns the names as the worker has them; NULL: none. */
 const struct prefix_names *prefix_names_for(const struct prefix_names *kinds, size_t kind_count,
                                             const struct route_worker *worker);
 

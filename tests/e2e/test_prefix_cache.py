@@ -2,7 +2,7 @@
 import random
 
 import pytest
-from harness import GOLDEN, wait_until
+from harness import GOLDEN, arm, wait_until
 
 BLOCK = 32
 PROMPT = [random.Random(4).randrange(10, 380) for _ in range(300)]
@@ -16,8 +16,28 @@ def nothing_held(cluster):
 
 def router_knows_what_is_cached(cluster):
     told = cluster.metrics("router")
-    known = told['baton_router_cache_events_total{change="stored"}'] - told['baton_router_cache_events_total{change="removed"}']
-    return known == sum(cluster.metrics(name)['baton_kv_blocks{state="cached"}'] for name in ("prefill-0", "decode-0")) > 0
+    cached = sum(cluster.metrics(name)['baton_kv_blocks{state="cached"}'] for name in ("prefill-0", "decode-0"))
+    return told["baton_router_prefix_promises"] == 0 and told["baton_router_prefix_workers"] == 2 and told["baton_router_prefix_blocks"] == cached > 0
+
+
+def the_router_learns_what_it_missed(cluster, client, points):
+    """Events of a cache are lost, and then a session: what the router knows is right again."""
+    events = cluster.total("router", "baton_router_cache_events_total")
+    arm(points, "prefill-0:worker.send_cache=fail")
+    client.generate(PROMPT[100:] + PROMPT[:40], **ASKED)
+    wait_until("events are lost", lambda: ["worker.send_cache", "fail"] in [hit[:2] for hit in cluster.failpoint_hits()], 15)
+    arm(points, "")
+    client.generate(PROMPT[150:] + PROMPT[:90], **ASKED)
+    wait_until("the gap is seen", lambda: cluster.metrics("router")["baton_router_cache_gaps_total"] == 1, 15)
+    wait_until("the router was told all again", lambda: router_knows_what_is_cached(cluster), 15)
+    told = cluster.metrics("router")
+    assert told["baton_router_cache_restarts_total"] == 1
+    assert cluster.total("router", "baton_router_cache_events_total") > events
+    arm(points, "prefill-0:worker.session_lose=fail")
+    client.generate(PROMPT[200:] + PROMPT[:130], **ASKED)
+    assert ["worker.session_lose", "fail"] in [hit[:2] for hit in cluster.failpoint_hits()]
+    wait_until("the router knows the new session's", lambda: router_knows_what_is_cached(cluster), 15)
+    assert cluster.metrics("router")["baton_router_cache_gaps_total"] == 1
 
 
 def outcome(answer):
@@ -26,9 +46,11 @@ def outcome(answer):
 
 
 @pytest.mark.parametrize("compute", ["f32", "fast"])
-def test_what_came_before_is_neither_computed_nor_moved_again(start_cluster, connect, compute):
+def test_what_came_before_is_neither_computed_nor_moved_again(start_cluster, connect, tmp_path, compute):
     """The same prompt, and one that goes on where its answer ended: decode has those blocks, prefill the prompt's."""
-    cluster = start_cluster(model=GOLDEN / "qwen3", compute=compute)
+    points = tmp_path / "points"
+    points.write_text("")
+    cluster = start_cluster(model=GOLDEN / "qwen3", compute=compute, process_environment={"prefill-0": {"BATON_FAILPOINTS": f"@{points}"}})
     client = connect(cluster)
     first, again = client.generate(PROMPT, **ASKED), client.generate(PROMPT, **ASKED)
     assert outcome(again) == outcome(first)
@@ -44,6 +66,8 @@ def test_what_came_before_is_neither_computed_nor_moved_again(start_cluster, con
     assert cluster.total("decode-0", COMPUTED) == 0
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
     wait_until("the router was told of all that is cached", lambda: router_knows_what_is_cached(cluster), 15)
+    if compute == "f32":
+        the_router_learns_what_it_missed(cluster, client, points)
     cluster.stop()
     cluster = start_cluster(model=GOLDEN / "qwen3", compute=compute, prefill=0, settings={"prefix-cache": "false"})
     client = connect(cluster)

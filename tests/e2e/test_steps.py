@@ -53,7 +53,7 @@ def test_steps_are_reported_and_watched(cluster, connect, tmp_path):
     assert served == {"decode-0", "decode-1"}, "both versions serve"
     seen = wait_until("all steps are reported", lambda: (lambda w: w if all(
         w[name]["step_cost"]["steps"] == cluster.total(name, "baton_steps_total") for name in ("prefill-0", "decode-1")) else None)(workers(cluster)), 10)
-    assert {name: worker["protocol"] for name, worker in seen.items()} == {"prefill-0": 5, "decode-0": 4, "decode-1": 5}
+    assert {name: worker["protocol"] for name, worker in seen.items()} == {"prefill-0": 6, "decode-0": 4, "decode-1": 6}
     assert seen["decode-0"]["step_cost"]["steps"] == 0
     for name, rows in (("prefill-0", "prefill_row_us"), ("decode-1", "decode_row_us")):
         cost = seen[name]["step_cost"]
@@ -68,7 +68,7 @@ def test_steps_are_reported_and_watched(cluster, connect, tmp_path):
 
 def outside_the_range(cluster, tmp_path):
     """Both sides say both ranges, and the status page has the worker."""
-    sentence = "the worker decode-9 speaks protocol version 9, this process 4 to 5"
+    sentence = "the worker decode-9 speaks protocol version 9, this process 4 to 6"
     with open(tmp_path / "decode-9.log", "wb") as log:
         worker = Bare("baton-decode", "--name", "decode-9", "--router", cluster.grpc, "--test-protocol-version", "9", model=GOLDEN / "llama", stderr=log)
     try:

@@ -106,6 +106,7 @@ static void world_open(struct world *world)
                                      .models = &served,
                                      .max_requests = 16,
                                      .max_queue = 8,
+                                     .prefix_limit = 16,
                                      .linger_us = 5000000,
                                      .incarnation = 1,
                                      .limits = request_limits_default()};

@@ -358,6 +358,7 @@ SESSION_DOWN = {
     "hello": message((4, message((1, fixed64(1))))),
     "hello of another": message((4, message((1, fixed64(2))))),
     "release all": message((3, message(*key(1, 0xFFFFFFFF)))),
+    "cache restart": message((6, b"")),
 }
 SESSION_UP = {
     "hello": message((1, message((1, INFO)))),

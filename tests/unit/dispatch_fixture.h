@@ -48,6 +48,7 @@ static inline void setup_checked(struct world *world, size_t model_count, uint32
                                      .checks = checks,
                                      .max_requests = max_requests,
                                      .max_queue = max_queue,
+                                     .prefix_limit = 1024,
                                      .linger_us = 600000000,
                                      .limits = request_limits_default(),
                                      .incarnation = 1};

@@ -25,7 +25,14 @@
 #define WORLD_VOCAB    384
 #define WORLD_RING     65536
 
-enum seen_kind { SEEN_SESSION, SEEN_PREFILL, SEEN_DECODE, SEEN_RELEASE, SEEN_CLOSED };
+enum seen_kind {
+    SEEN_SESSION,
+    SEEN_PREFILL,
+    SEEN_DECODE,
+    SEEN_RELEASE,
+    SEEN_CACHE_RESTART,
+    SEEN_CLOSED
+};
 
 struct seen {
     enum seen_kind kind;
@@ -154,6 +161,8 @@ static inline void fake_on_message(struct rpc_call *call, struct rpc_bytes bytes
         seen = (struct seen){.kind = SEEN_RELEASE,
                              .request = down->release->request,
                              .attempt = down->release->attempt};
+    } else if (down->command_case == BATON__WORKER__V1__SESSION_DOWN__COMMAND_CACHE_RESTART) {
+        seen.kind = SEEN_CACHE_RESTART;
     }
     if (down->command_case != BATON__WORKER__V1__SESSION_DOWN__COMMAND_HELLO)
         fake_note(fake, &seen);
@@ -195,6 +204,7 @@ struct fake_plan {
     uint32_t context, vocab, block_count; /* 0: 2048, WORLD_VOCAB, 100 */
     const char *model;                    /* NULL: "tested" */
     uint64_t model_hash;                  /* 0: 1 */
+    uint32_t protocol;                    /* the newest that it speaks; 0: this build's */
     struct rpc_runtime *runtime;
     const char *router_address;
 };
@@ -215,7 +225,9 @@ static inline void fake_start_as(struct fake *fake, const struct fake_plan *plan
                                       .block_count = plan->block_count ? plan->block_count : 100,
                                       .context = plan->context ? plan->context : 2048,
                                       .vocab = plan->vocab ? plan->vocab : WORLD_VOCAB,
-                                      .model = "tested"};
+                                      .model = "tested",
+                                      .protocol_least = plan->protocol ? WORKER_PROTOCOL_LEAST : 0,
+                                      .protocol_newest = plan->protocol};
     snprintf(fake->info.name, sizeof fake->info.name, "%s", plan->name);
     if (plan->model)
         snprintf(fake->info.model, sizeof fake->info.model, "%s", plan->model);

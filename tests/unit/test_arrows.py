@@ -67,7 +67,7 @@ MAY_INCLUDE = {
 PURE = ["common/base/domain", "common/kv/handoff", "common/engine/sched", "router/planner", "common/language/template", "common/language/constrain",
         *(f"common/net/http/http_{noun}.{kind}" for kind in "ch" for noun in ("request", "route", "url")),
         *(f"{module}.{kind}" for kind in "ch" for module in (
-            "router/planner/request_life", "router/ops/request_trace", "router/ops/access_line", "router/planner/cache_event_count", "router/ops/quota", "router/dispatch/constraint_queue", "common/cli/chat", "common/cli/load_answer", "common/cli/load_plan", "common/cli/load_report", "common/kv/transport/kv_frame",
+            "router/planner/request_life", "router/ops/request_trace", "router/ops/access_line", "router/ops/quota", "router/dispatch/constraint_queue", "common/cli/chat", "common/cli/load_answer", "common/cli/load_plan", "common/cli/load_report", "common/kv/transport/kv_frame",
             "common/language/text/unicode", "common/base/peer_places", "common/net/rpc/frame_gate", "proto/proto_text"))]
 # A parsed document is a value like any other.
 PURE_SEES = DOMAIN | {"common/kv/handoff", "common/engine/sched", "router/planner", "common/language/template", "common/language/constrain", "common/base/json"}

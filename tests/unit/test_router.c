@@ -433,14 +433,15 @@ static void say_cache(struct fake *fake, uint64_t first, const int *kinds, size_
     fake_say(fake, &up);
 }
 
-/* Events of workers' caches are counted. A worker with a gap in its numbers begins again, on a new
- * session. */
+/* Events of workers' caches are counted. A worker with a gap in its numbers is asked to begin again.
+ * One that says what can't be begins again on a new session. */
 static void test_a_cache_is_told_without_gaps(void **state)
 {
     (void)state;
-    enum { C = CACHE_CHANGE_CLEARED, S = CACHE_CHANGE_STORED, R = CACHE_CHANGE_REMOVED };
+    enum { C = PREFIX_CLEARED, S = PREFIX_STORED, R = PREFIX_REMOVED };
     struct cluster c;
     struct seen prefill, decode;
+    struct fake old;
     cluster_start(&c);
     say_cache(&c.decode, 1, (int[]){C, S, S, R}, 4);
     cluster_to_decode(&c, &(struct ask){.max_tokens = 2}, &prefill, &decode);
@@ -452,9 +453,26 @@ static void test_a_cache_is_told_without_gaps(void **state)
     assert_int_equal(counter_value(figures->cache_changes[R]), 1);
     cluster_finished(&c, &decode);
     say_cache(&c.decode, 6, (int[]){S}, 1);
+    fake_expect(&c.decode, SEEN_CACHE_RESTART);
+    say_cache(&c.decode, 7, (int[]){S, C, S, C}, 4); /* the first one was under way */
+    say_cache(&c.decode, 11, (int[]){R}, 1);
     fake_expect(&c.decode, SEEN_CLOSED);
     fake_expect(&c.decode, SEEN_SESSION);
-    assert_int_equal(counter_value(figures->cache_changes[S]), 2);
+    assert_int_equal(counter_value(figures->cache_changes[C]), 3);
+    assert_int_equal(counter_value(figures->cache_changes[S]), 3);
+    assert_int_equal(counter_value(figures->cache_gaps), 1);
+    assert_int_equal(counter_value(figures->cache_restarts), 1);
+    /* An older worker doesn't know the question. */
+    fake_start_with(&c.world, &old,
+                    (struct fake_plan){.name = "decode-1",
+                                       .role = ROLE_DECODE,
+                                       .protocol = WORKER_PROTOCOL_CACHE_RESTART - 1});
+    say_cache(&old, 1, (int[]){C, S}, 2);
+    say_cache(&old, 9, (int[]){S, C, R}, 3);
+    fake_expect(&old, SEEN_CLOSED);
+    assert_int_equal(counter_value(figures->cache_gaps), 2);
+    assert_int_equal(counter_value(figures->cache_restarts), 1);
+    fake_stop(&old);
     client_stop(&c.client);
     cluster_stop(&c);
 }

@@ -13,10 +13,12 @@
 /* The versions of Registry, Session and Peer that this build speaks. Both ends use the newest that
  * they share. So a release may be rolled out process by process, if it speaks the version before. A
  * field that an older version lacks is only sent, and only relied on, from its version on. */
-#define WORKER_PROTOCOL_VERSION 5
+#define WORKER_PROTOCOL_VERSION 6
 #define WORKER_PROTOCOL_LEAST   4
 /* From this version on: StepReport, and Load in Tokens. */
 #define WORKER_PROTOCOL_STEPS 5
+/* From this version on: CacheRestart. */
+#define WORKER_PROTOCOL_CACHE_RESTART 6
 
 struct protocol_range {
     uint32_t least, newest;

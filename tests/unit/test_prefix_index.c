@@ -41,7 +41,7 @@ static struct prefix_index *index_of(uint32_t limit)
     return index;
 }
 
-/* ------------------------------------------------------------------ random events, and the truth */
+/* ---------------------------------------------------------------- random events, and the truth */
 
 /* A worker as it is, and what the router was told of it. */
 struct peer {

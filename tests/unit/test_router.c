@@ -433,8 +433,8 @@ static void say_cache(struct fake *fake, uint64_t first, const int *kinds, size_
     fake_say(fake, &up);
 }
 
-/* Events of workers' caches are counted. A worker with a gap in its numbers is asked to begin again.
- * One that says what can't be begins again on a new session. */
+/* Events of workers' caches are counted. A worker with a gap in its numbers is asked to begin
+ * again. One that says what can't be begins again on a new session. */
 static void test_a_cache_is_told_without_gaps(void **state)
 {
     (void)state;

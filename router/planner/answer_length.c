@@ -18,7 +18,7 @@
 /* Weights of the answers of one cell. The answers' own weight grows instead of all others' falling;
  * `unit` is that of the last one. */
 struct cell {
-    double unit, total;
+    double unit, total, tokens, ends; /* sums: answers, their tokens, the ones that ended */
     double ended[BUCKETS], cut[BUCKETS];
     double passed[BUCKETS]; /* the parts of the bucket that cut ones have passed */
 };
@@ -86,10 +86,14 @@ static void learn(struct cell *cell, uint32_t tokens, bool ended)
         cell->passed[b] *= scale;
     }
     cell->total *= scale;
+    cell->tokens *= scale;
+    cell->ends *= scale;
     cell->unit *= scale;
     cell->unit = cell->unit > 0 ? cell->unit * exp2(1.0 / ANSWER_HALF_LIFE) : 1;
     cell->total += cell->unit;
+    cell->tokens += cell->unit * tokens;
     if (ended) {
+        cell->ends += cell->unit;
         cell->ended[bucket_of(tokens)] += cell->unit;
         return;
     }
@@ -144,8 +148,10 @@ static void curve_of(const struct answer_lengths *lengths, const struct answer_a
     struct cell *cells[3];
     double hazards[BUCKETS];
     cells_of(lengths, ask, cells);
-    for (uint32_t b = 0; b < BUCKETS; b++) /* as if geometric */
-        hazards[b] = -expm1(width_of(b) * log1p(-1.0 / ANSWER_PRIOR_TOKENS));
+    double unit = cells[0]->unit > 0 ? cells[0]->unit : 1;
+    double rate = (cells[0]->ends + unit) / (cells[0]->tokens + unit * ANSWER_PRIOR_TOKENS);
+    for (uint32_t b = 0; b < BUCKETS; b++) /* as if geometric, with the model's mean */
+        hazards[b] = -expm1(width_of(b) * log1p(-rate));
     for (int i = 0; i < 3; i++)
         refine(cells[i], hazards);
     curve->log_survival[0] = 0;

@@ -9,9 +9,10 @@
  * takes cuts as independent of what would have followed, given prompt length and max_tokens.
  *
  * Cells: (model, prompt bucket, max_tokens bucket). A cell with few answers leans on the one of
- * (model, prompt bucket), that on the model's, that on a constant hazard with mean
- * ANSWER_PRIOR_TOKENS: each parent counts as ANSWER_PRIOR_WEIGHT answers in each bucket. All cells
- * forget: an answer's weight halves with each ANSWER_HALF_LIFE later ones of its cell.
+ * (model, prompt bucket), that on the model's, that on a constant hazard per token, which is the
+ * model's ends by its tokens (one answer of ANSWER_PRIOR_TOKENS is added). Each parent counts as
+ * ANSWER_PRIOR_WEIGHT answers in each bucket. All cells forget: an answer's weight halves with each
+ * ANSWER_HALF_LIFE later ones of its cell.
  *
  * Memory: about 170 KiB a model. Time: O(buckets), 76. Owner: one thread. */
 #ifndef BATON_ROUTER_PLANNER_ANSWER_LENGTH_H

@@ -190,7 +190,8 @@ static struct candidate *add(struct candidates *candidates, size_t model,
                                           .leaving = true,
                                           .model_hash = facts->model_hash,
                                           .layout_hash = facts->layout_hash,
-                                          .numerics_id = facts->numerics_id};
+                                          .numerics_id = facts->numerics_id,
+                                          .block_tokens = facts->block_tokens};
     candidate->model = model;
     TAILQ_INIT(&candidate->requests);
     if (map_put(candidates->by_key, facts->key, candidate) == STATUS_OK)

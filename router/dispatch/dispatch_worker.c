@@ -622,7 +622,8 @@ static void on_cache(struct dispatch *dispatch, struct worker *worker,
                      const Baton__Worker__V1__CacheEvents *said)
 {
     struct prefix_index *index = dispatch->placement.prefix_index;
-    for (size_t i = 0; index && i < said->n_events; i++) {
+    enum prefix_take taken = PREFIX_TAKE_OK;
+    for (size_t i = 0; index && i < said->n_events && taken != PREFIX_TAKE_BAD; i++) {
         const Baton__Worker__V1__CacheEvent *event = said->events[i];
         const struct prefix_event one = {.number = said->first_number + i,
                                          .kind = (enum prefix_event_kind)event->kind,
@@ -630,15 +631,13 @@ static void on_cache(struct dispatch *dispatch, struct worker *worker,
                                          .parent = {event->parent_low, event->parent_high},
                                          .position = event->position,
                                          .token_count = event->token_count};
-        enum prefix_take taken = prefix_index_take(index, worker->key, &one, 1);
+        taken = prefix_index_take(index, worker->key, &one, 1);
         if (taken == PREFIX_TAKE_GAP)
             restart_cache(dispatch, worker);
-        if (taken == PREFIX_TAKE_BAD) {
-            misbehaved(worker, "cache");
-            return;
-        }
     }
     dispatch_show_prefixes(dispatch);
+    if (taken == PREFIX_TAKE_BAD)
+        misbehaved(worker, "cache");
 }
 
 static void on_event(struct dispatch *dispatch, struct worker *worker,

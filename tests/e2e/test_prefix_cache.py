@@ -6,6 +6,7 @@ from harness import GOLDEN, arm, wait_until
 
 BLOCK = 32
 PROMPT = [random.Random(4).randrange(10, 380) for _ in range(300)]
+OTHERS = random.Random(4).choices(range(10, 380), k=600)
 ASKED = dict(temperature=1, seed=9, max_tokens=40, ignore_eos=True, logits_hash=True)
 COMPUTED, HITS = "baton_prompt_tokens_computed_total", "baton_prefix_cache_hits_total"
 
@@ -24,17 +25,17 @@ def the_router_learns_what_it_missed(cluster, client, points):
     """Events of a cache are lost, and then a session: what the router knows is right again."""
     events = cluster.total("router", "baton_router_cache_events_total")
     arm(points, "prefill-0:worker.send_cache=fail")
-    client.generate(PROMPT[100:] + PROMPT[:40], **ASKED)
+    client.generate(OTHERS[:200], **ASKED)
     wait_until("events are lost", lambda: ["worker.send_cache", "fail"] in [hit[:2] for hit in cluster.failpoint_hits()], 15)
     arm(points, "")
-    client.generate(PROMPT[150:] + PROMPT[:90], **ASKED)
+    client.generate(OTHERS[200:400], **ASKED)
     wait_until("the gap is seen", lambda: cluster.metrics("router")["baton_router_cache_gaps_total"] == 1, 15)
     wait_until("the router was told all again", lambda: router_knows_what_is_cached(cluster), 15)
     told = cluster.metrics("router")
     assert told["baton_router_cache_restarts_total"] == 1
     assert cluster.total("router", "baton_router_cache_events_total") > events
     arm(points, "prefill-0:worker.session_lose=fail")
-    client.generate(PROMPT[200:] + PROMPT[:130], **ASKED)
+    client.generate(OTHERS[400:], **ASKED)
     assert ["worker.session_lose", "fail"] in [hit[:2] for hit in cluster.failpoint_hits()]
     wait_until("the router knows the new session's", lambda: router_knows_what_is_cached(cluster), 15)
     assert cluster.metrics("router")["baton_router_cache_gaps_total"] == 1

@@ -74,6 +74,7 @@ struct candidate {
     struct route_worker is;
     struct worker_books books; /* for predictions */
     struct books_floor floor;
+    uint64_t computed_rows; /* reported rows of prompts that the books still hold whole */
     size_t model;
     struct candidate_kind *kind; /* NULL: leaving */
     size_t index;                /* in its kind's list */

@@ -10,8 +10,8 @@
  *   lowers it (predict_miss_hopeless). A small convex term of the time beyond orders choices that
  *   all have P = 0, or all P = 1.
  * - A miss weighs by what is left of its class's error budget.
- * - A request that is late already, and one without objectives, may disturb others only within its
- *   floor: a share of each worker's work.
+ * - A request that is late already, and an offline one, disturbs others for free within a floor: a
+ *   share of each worker's work.
  *
  * Each term can be switched off, for ablation (GOODPUT_OFF_...). */
 #ifndef BATON_ROUTER_PLANNER_GOODPUT_H

@@ -3,6 +3,7 @@
 #include "common/base/assert.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A queue without placements for so long has no pace. */
 #define STALE_US 60000000
@@ -53,6 +54,32 @@ static struct candidate *worker_of(const struct placement *placement,
     return same ? share->worker : candidates_get(&placement->candidates, key);
 }
 
+/* The prompt that is computed on a worker. */
+static void add_prompt(const struct placement_use *use, struct books_part *part)
+{
+    uint64_t end = use->prompt_tokens;
+    uint64_t first = use->cached_tokens < end ? use->cached_tokens : end - (end > 0);
+    part->prefill = true;
+    part->rows = end - first;
+    part->positions = part->rows * (first + end - 1) / 2; /* first .. end - 1 */
+    part->slack_weight = use->slack_us > 0 ? use->weight : 0;
+    part->slack = part->slack_weight ? books_time_bucket(use->slack_us) : 0;
+}
+
+/* The answer that is drawn, or will be. */
+static void add_answer(const struct placement_use *use, struct books_part *part)
+{
+    uint64_t expected = use->expected_tokens;
+    part->drawing = use->drawing;
+    part->coming = !use->drawing;
+    part->context = part->held_tokens = use->prompt_tokens;
+    part->promised_tokens = expected > use->prompt_tokens ? expected : use->prompt_tokens + 1;
+    part->variance = use->variance;
+    part->left = books_length_bucket(part->promised_tokens - use->prompt_tokens);
+    part->tolerance_weight = use->tolerance_us > 0 ? use->weight : 0;
+    part->tolerance = part->tolerance_weight ? books_time_bucket(use->tolerance_us) : 0;
+}
+
 static struct placement_share prefill_share(const struct placement *placement,
                                             const struct placement_request *request)
 {
@@ -60,11 +87,17 @@ static struct placement_share prefill_share(const struct placement *placement,
     struct candidate *worker = worker_of(placement, &request->prefill, use->prefill);
     if (!worker)
         return (struct placement_share){0};
-    return (struct placement_share){
+    struct placement_share share = {
         .worker = worker,
         .requests = !use->confirmed, /* otherwise its handle is gone there */
         .work_tokens = use->working && !use->prefilled ? use->prompt_tokens : 0,
+        .part = {.priority = use->priority},
     };
+    if (share.work_tokens)
+        add_prompt(use, &share.part);
+    if (!use->confirmed)
+        share.part.held_tokens = share.part.promised_tokens = use->prompt_tokens;
+    return share;
 }
 
 static struct placement_share decode_share(const struct placement *placement,
@@ -75,12 +108,17 @@ static struct placement_share decode_share(const struct placement *placement,
         use->working ? worker_of(placement, &request->decode, use->decode) : NULL;
     if (!worker)
         return (struct placement_share){0};
-    return (struct placement_share){
+    struct placement_share share = {
         .worker = worker,
         .requests = 1,
         .work_tokens = use->longest_tokens,
         .unconfirmed_tokens = use->confirmed ? 0 : use->prompt_tokens,
+        .part = {.priority = use->priority},
     };
+    if (!use->prefill && !use->prefilled) /* it computes the prompt too */
+        add_prompt(use, &share.part);
+    add_answer(use, &share.part);
+    return share;
 }
 
 static void enter(const struct placement_share *share)
@@ -108,10 +146,39 @@ static bool shares_equal(const struct placement_share *a, const struct placement
            a->work_tokens == b->work_tokens && a->unconfirmed_tokens == b->unconfirmed_tokens;
 }
 
+static uint64_t rows_to_compute(const struct candidate *worker)
+{
+    uint64_t rows = 0;
+    for (int i = 0; i < PRIORITIES; i++)
+        rows += worker->books.prefill[i].rows;
+    return rows;
+}
+
+/* Brings the part up to date that predictions read. A token moves it, and frees no place. The rows
+ * of a prompt that is computed, or taken away, were among the ones that were reported. */
+static void change_part(struct placement_share *share, const struct placement_share *next)
+{
+    struct candidate *worker = share->worker;
+    bool stays = worker == next->worker && next->part.prefill;
+    if (worker == next->worker && books_parts_equal(&share->part, &next->part))
+        return;
+    if (worker)
+        worker_books_take(&worker->books, &share->part);
+    if (next->worker)
+        worker_books_add(&next->worker->books, &next->part);
+    if (worker && share->part.prefill && !stays) {
+        uint64_t gone = share->part.rows, rows = rows_to_compute(worker);
+        worker->computed_rows -= gone < worker->computed_rows ? gone : worker->computed_rows;
+        worker->computed_rows = worker->computed_rows < rows ? worker->computed_rows : rows;
+    }
+    share->part = next->part;
+}
+
 static void set_prefill(struct placement *placement, struct placement_request *request,
                         struct placement_share next)
 {
     struct placement_share *share = &request->prefill;
+    change_part(share, &next);
     if (shares_equal(share, &next))
         return;
     if (share->worker)
@@ -129,6 +196,7 @@ static void set_decode(struct placement *placement, struct placement_request *re
                        struct placement_share next)
 {
     struct placement_share *share = &request->decode;
+    change_part(share, &next);
     if (shares_equal(share, &next))
         return;
     if (share->worker)
@@ -205,7 +273,9 @@ bool placement_recount(const struct placement *placement)
     const struct candidate *worker;
     for (size_t i = 0; (worker = map_next(placement->candidates.by_key, &i));) {
         struct route_worker is = {.requests = 0};
+        struct worker_books books;
         const struct placement_request *request;
+        memset(&books, 0, sizeof books); /* its padding is compared too */
         TAILQ_FOREACH(request, &placement->all, all_link)
         {
             const struct placement_share shares[] = {prefill_share(placement, request),
@@ -216,9 +286,11 @@ bool placement_recount(const struct placement *placement)
                 is.requests += shares[k].requests;
                 is.work_tokens += shares[k].work_tokens;
                 is.unconfirmed_tokens += shares[k].unconfirmed_tokens;
+                worker_books_add(&books, &shares[k].part);
             }
         }
-        if (is.requests != worker->is.requests || is.work_tokens != worker->is.work_tokens ||
+        if (memcmp(&books, &worker->books, sizeof books) || is.requests != worker->is.requests ||
+            is.work_tokens != worker->is.work_tokens ||
             is.unconfirmed_tokens != worker->is.unconfirmed_tokens)
             return false;
     }
@@ -250,6 +322,14 @@ void placement_worker_load(struct placement *placement, uint64_t key, uint64_t r
     struct candidate *worker = candidates_get(&placement->candidates, key);
     if (worker)
         worker->is.reported_tokens = reported_tokens;
+}
+
+void placement_worker_stepped(struct placement *placement, uint64_t key, uint64_t prefill_rows)
+{
+    struct candidate *worker = candidates_get(&placement->candidates, key);
+    uint64_t left = worker ? rows_to_compute(worker) - worker->computed_rows : 0;
+    if (left)
+        worker->computed_rows += prefill_rows < left ? prefill_rows : left;
 }
 
 struct placement_request *placement_first_of(const struct placement *placement, uint64_t key)
@@ -653,6 +733,15 @@ bool placement_takes(const struct placement *placement, size_t model,
     struct route_request asked = *request;
     fill_in(placement, &asked, now_us);
     return takes(route_request(&placement->candidates, model, &asked, NULL));
+}
+
+uint16_t placement_weight(const struct placement *placement, size_t model, uint32_t slo_class,
+                          double percentile)
+{
+    if (placement->config.goodput.off & GOODPUT_OFF_WEIGHTS)
+        return BOOKS_WEIGHT_ONE;
+    return (uint16_t)(BOOKS_WEIGHT_ONE *
+                      goodput_weight(&placement->classes[model][slo_class], percentile));
 }
 
 bool placement_serves(const struct placement *placement, size_t model, uint64_t now_us,

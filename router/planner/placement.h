@@ -99,6 +99,7 @@ struct placement_request {
     struct placement_use use;
     struct placement_share prefill, decode;
     struct prediction predicted; /* at the last place that was chosen for its prompt */
+    uint64_t cached_tokens;      /* there, of its prompt */
     struct placement_promise prefill_promise, decode_promise;
     const struct prefix_names *prefixes; /* as last asked with; the asker's */
     size_t prefix_kind_count;
@@ -201,6 +202,8 @@ enum status placement_worker_set(struct placement *placement, size_t model,
 void placement_worker_remove(struct placement *placement, uint64_t key);
 /* The worker reported its queued work. 0: no report holds any more. */
 void placement_worker_load(struct placement *placement, uint64_t key, uint64_t reported_tokens);
+/* The worker reported steps with so many prompt rows. */
+void placement_worker_stepped(struct placement *placement, uint64_t key, uint64_t prefill_rows);
 /* Returns the first request on the worker; placement_next_of the next one. The one that was
  * returned may leave the worker meanwhile, if the next one was asked for before. */
 struct placement_request *placement_first_of(const struct placement *placement, uint64_t key);
@@ -256,6 +259,10 @@ void placement_placed(struct placement *placement, const struct placement_reques
 /* True: a request like this would be placed now, or wait for room. */
 bool placement_takes(const struct placement *placement, size_t model,
                      const struct route_request *request, uint64_t now_us);
+
+/* Returns the weight of a miss of the class, for placement_use. `percentile`: the class's. */
+uint16_t placement_weight(const struct placement *placement, size_t model, uint32_t slo_class,
+                          double percentile);
 
 /* True: a small request would be placed now, or wait for room. False: it lacks a worker, until a
  * change of the workers, or until *at_us (UINT64_MAX: no such time), when prefill workers will have

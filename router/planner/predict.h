@@ -47,6 +47,7 @@ struct predict_choice {
     uint64_t cached_tokens;  /* on the worker that computes its prompt (prefix_index) */
     uint64_t evicted_tokens; /* cached ones of others that make room there */
     double ready_us;         /* PREDICT_READER: time until the prompt is computed */
+    bool stays;              /* rows don't leave before the handoff: for ablation */
 };
 
 struct prediction {
@@ -62,7 +63,12 @@ struct prediction {
     bool known;       /* the costs of all its workers are learnt */
 };
 
-/* `quantile` of the steps' times. Predictions never fall where a worker gets more work. */
+/* Returns the worker of the choice that computes the prompt, or draws the answer. NULL: none. */
+const struct candidate *predict_computes(const struct predict_choice *choice);
+const struct candidate *predict_draws(const struct predict_choice *choice);
+
+/* Predicts with this quantile of the steps' times. Predictions never fall where a worker gets more
+ * work. */
 void predict(const struct predict_request *request, const struct predict_choice *choice,
              enum cost_quantile quantile, struct prediction *out);
 
@@ -94,12 +100,14 @@ double predict_preemption(const struct candidate *decode, const struct predict_r
 
 #define PREDICT_ERROR_BINS 48 /* ratios from 1/8 to 8, an eighth of an octave each */
 
-/* measured / predicted of one class; older ones weigh less. Zeroed: nothing is known, and a prior
- * counts. */
+/* measured / predicted of one class; older ones weigh less. A prior counts as a few of them.
+ * Zeroed: the prior alone counts. */
 struct predict_error {
     uint16_t bins[PREDICT_ERROR_BINS];
     uint32_t total;
-    uint32_t count; /* learnt from, up to UINT32_MAX */
+    uint64_t count; /* learnt from */
+    /* Brought up to date with each one: P(ratio > the lower end of each bin), and the median. */
+    float above[PREDICT_ERROR_BINS + 1], median;
 };
 
 /* Ignores times that are not above 0. */

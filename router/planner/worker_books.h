@@ -15,9 +15,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Times by powers of two, a quarter of an octave each: from 100 us to 6.5 s. The first bucket is
+/* Times by powers of two, a quarter of an octave each: from 100 us to 18 s. The first bucket is
  * for what is shorter or over, the last for what is longer. */
-#define BOOKS_TIMES 64
+#define BOOKS_TIMES 72
 /* Tokens by powers of two; the last: 2^19 and more. */
 #define BOOKS_LENGTHS 20
 /* The weight of a usual miss. */

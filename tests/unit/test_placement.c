@@ -1,5 +1,4 @@
-/* placement: the books are the sum over all requests after any event; the order of the queue; what
- * others may expect. */
+/* placement: the order of the queue; what others may expect. test_worker_books.c has the books. */
 #include "router/planner/placement.h"
 
 #include <setjmp.h>
@@ -27,131 +26,6 @@ static struct route_worker plain(enum worker_role role, uint64_t key)
                                  .capacity_tokens = 1000,
                                  .unconfirmed_limit_tokens = 500,
                                  .max_requests = 4};
-}
-
-/* ---------------------------------------------------------------------------------------- books */
-
-#define REQUESTS 24
-#define WORKERS  8
-
-struct life {
-    struct rng rng;
-    struct placement placement;
-    struct placement_request requests[REQUESTS];
-    struct placement_use uses[REQUESTS];
-    bool lives[REQUESTS];
-    uint64_t keys[WORKERS], next_key; /* 0: gone */
-};
-
-static void worker_comes(struct life *life, size_t slot)
-{
-    struct route_worker facts = plain(slot % 2 ? ROLE_DECODE : ROLE_PREFILL, ++life->next_key);
-    facts.leaving = rng_below(&life->rng, 8) == 0;
-    assert_int_equal(placement_worker_set(&life->placement, 0, &facts), STATUS_OK);
-    life->keys[slot] = facts.key;
-}
-
-static uint64_t some_key(struct life *life, size_t role)
-{
-    return rng_below(&life->rng, 4) ? life->keys[2 * rng_below(&life->rng, WORKERS / 2) + role] : 0;
-}
-
-static void any_event(struct life *life)
-{
-    size_t i = rng_below(&life->rng, REQUESTS), slot = rng_below(&life->rng, WORKERS);
-    struct placement_use *use = &life->uses[i];
-    if (rng_below(&life->rng, 40) == 0) {
-        if (life->keys[slot])
-            placement_worker_remove(&life->placement, life->keys[slot]);
-        life->keys[slot] = 0;
-        if (rng_below(&life->rng, 2))
-            worker_comes(life, slot);
-        return;
-    }
-    if (!life->lives[i]) {
-        placement_arrived(&life->placement, &life->requests[i], 0, i % 3);
-        *use = (struct placement_use){0};
-        life->lives[i] = true;
-        return;
-    }
-    switch (rng_below(&life->rng, 6)) {
-    case 0:
-        *use = (struct placement_use){.prefill = some_key(life, 0),
-                                      .decode = some_key(life, 1),
-                                      .working = rng_below(&life->rng, 5) != 0,
-                                      .prompt_tokens = 1 + rng_below(&life->rng, 100)};
-        use->longest_tokens = use->prompt_tokens + rng_below(&life->rng, 100);
-        break;
-    case 1: use->prefilled = true; break;
-    case 2: use->confirmed = true; break;
-    case 3: use->prompt_tokens++; break;
-    case 4: use->decode = some_key(life, 1); break;
-    default:
-        placement_ended(&life->placement, &life->requests[i]);
-        life->lives[i] = false;
-        return;
-    }
-    placement_track(&life->placement, &life->requests[i], use);
-}
-
-/* The sums, by their own definition. */
-static void check_books(struct life *life, uint64_t event)
-{
-    for (size_t slot = 0; slot < WORKERS; slot++) {
-        struct route_worker sum = {0};
-        uint64_t key = life->keys[slot];
-        size_t listed = 0;
-        for (size_t i = 0; i < REQUESTS && key; i++) {
-            const struct placement_use *use = &life->uses[i];
-            if (!life->lives[i])
-                continue;
-            if (slot % 2 == 0 && use->prefill == key) {
-                listed++;
-                sum.requests += !use->confirmed;
-                if (use->working && !use->prefilled)
-                    sum.work_tokens += use->prompt_tokens;
-            } else if (slot % 2 && use->decode == key && use->working) {
-                listed++;
-                sum.requests++;
-                sum.work_tokens += use->longest_tokens;
-                if (!use->confirmed)
-                    sum.unconfirmed_tokens += use->prompt_tokens;
-            }
-        }
-        const struct candidate *worker = candidates_get(&life->placement.candidates, key);
-        if (!worker)
-            continue;
-        for (struct placement_request *on = placement_first_of(&life->placement, key); on;
-             on = placement_next_of(on, key))
-            listed--;
-        if (listed || worker->is.requests != sum.requests ||
-            worker->is.work_tokens != sum.work_tokens ||
-            worker->is.unconfirmed_tokens != sum.unconfirmed_tokens)
-            fail_msg("event %llu: the books of worker %llu are wrong", (unsigned long long)event,
-                     (unsigned long long)key);
-    }
-}
-
-static void test_books_are_the_sum_after_each_event(void **state)
-{
-    (void)state;
-    static struct life life;
-    const struct placement_config config = {.model_count = 1};
-    memset(&life, 0, sizeof life);
-    life.rng = rng_seeded(3);
-    assert_int_equal(placement_init(&life.placement, &config), STATUS_OK);
-    for (size_t slot = 0; slot < WORKERS; slot++)
-        worker_comes(&life, slot);
-    for (uint64_t event = 0, events = repeats("EVENTS", 100000); event < events; event++) {
-        any_event(&life);
-        check_books(&life, event);
-        if (event % 64 == 0)
-            assert_true(placement_recount(&life.placement));
-    }
-    candidates_get(&life.placement.candidates, life.keys[0] ? life.keys[0] : life.keys[2])
-        ->is.work_tokens++;
-    assert_false(placement_recount(&life.placement)); /* it can tell */
-    placement_deinit(&life.placement);
 }
 
 /* ------------------------------------------------------------------------------------ the queue */
@@ -794,7 +668,6 @@ static void test_reserves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_books_are_the_sum_after_each_event),
         cmocka_unit_test(test_tenants_are_served_in_turns),
         cmocka_unit_test(test_new_tenants_do_not_wait_behind_a_flood),
         cmocka_unit_test(test_overtaking_is_bounded),

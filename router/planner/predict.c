@@ -1,0 +1,382 @@
+#include "router/planner/predict.h"
+
+#include <math.h>
+
+#define PER_OCTAVE   8
+#define LEAST_OCTAVE (-3)
+#define SAMPLE       64  /* weight of a new ratio in its bin */
+#define SAMPLES      384 /* in all bins; then all are halved */
+#define PRIOR        8   /* ratios that the prior counts as */
+#define PRIOR_SIGMA  0.25
+#define NARROWEST    0.05 /* beyond the objective: half as likely to attain for each so much */
+#define P90_SIGMAS   1.2816
+#define MOST_ROWS    4e9
+#define ROUNDED      1e-6
+#define SQRT_HALF    0.70710678118654752
+#define LN_2         0.69314718055994531
+
+/* Serves for a worker of unknown cost: a 13B model on one A100, roughly (DistServe). */
+static const struct step_cost nominal = {.step_us = 10000,
+                                         .prefill_row_us = 100,
+                                         .prefill_position_us = 5e-3,
+                                         .decode_row_us = 50,
+                                         .decode_context_us = 5e-2};
+
+static bool is_known(const struct candidate *worker)
+{
+    const struct worker_learnt *learnt = worker->is.learnt;
+    if (!learnt)
+        return false;
+    const struct step_cost *cost = &learnt->steps.figures.cost;
+    return cost->step_us + cost->prefill_row_us + cost->decode_row_us > 0;
+}
+
+static uint32_t whole_rows(double rows)
+{
+    return rows < MOST_ROWS ? (uint32_t)ceil(rows - ROUNDED) : (uint32_t)MOST_ROWS;
+}
+
+/* Returns the time of a step with these rows; without any: 0. */
+static double step_us(const struct candidate *worker, double prefill_rows, double positions,
+                      double rows, double context, enum cost_quantile quantile)
+{
+    const struct step_shape shape = {.prefill_rows = whole_rows(prefill_rows),
+                                     .prefill_positions = (uint64_t)positions,
+                                     .decode_rows = whole_rows(rows),
+                                     .decode_context = (uint64_t)context};
+    if (!shape.prefill_rows && !shape.decode_rows)
+        return 0;
+    return is_known(worker) ? cost_fit_predict(&worker->is.learnt->steps, &shape, quantile)
+                            : step_cost_predict(&nominal, &shape);
+}
+
+/* --------------------------------------------------------------------------------- prompts */
+
+/* Prompts that one worker computes one after the other. */
+struct prompts {
+    double rows, positions, requests;
+};
+
+static double drawing_us(const struct candidate *worker, enum cost_quantile quantile)
+{
+    const struct books_rows *drawing = &worker->books.drawing;
+    return step_us(worker, 0, 0, drawing->rows, (double)drawing->context, quantile);
+}
+
+/* Returns the steps that the prompts take: a worker's steps compute as many rows as its largest one
+ * did. A part of a step counts as this part, as prompts share steps. */
+static double chunks_of(const struct candidate *worker, struct prompts prompts)
+{
+    double each = worker->is.learnt ? worker->is.learnt->chunk_rows : 0;
+    if (each <= 0)
+        return prompts.requests > 1 ? prompts.requests : 1;
+    return prompts.rows > each ? prompts.rows / each : 1;
+}
+
+/* Returns the time of steps with all these prompts and the worker's drawing rows. */
+static double prompts_us(const struct candidate *worker, struct prompts prompts,
+                         enum cost_quantile quantile)
+{
+    const struct books_rows *drawing = &worker->books.drawing;
+    if (prompts.rows <= 0)
+        return 0;
+    double chunks = chunks_of(worker, prompts);
+    return chunks * step_us(worker, prompts.rows / chunks, prompts.positions / chunks,
+                            drawing->rows, (double)drawing->context, quantile);
+}
+
+/* Returns the part of that time that the drawing rows wait for the prompts. */
+static double beside_us(const struct candidate *worker, struct prompts prompts,
+                        enum cost_quantile quantile)
+{
+    if (prompts.rows <= 0)
+        return 0;
+    double us = prompts_us(worker, prompts, quantile) -
+                chunks_of(worker, prompts) * drawing_us(worker, quantile);
+    return us > 0 ? us : 0;
+}
+
+/* Returns what the worker computes before a new prompt of this priority. */
+static struct prompts prompts_before(const struct candidate *worker, enum priority priority)
+{
+    struct prompts before = {0};
+    double all = 0, computed = (double)worker->computed_rows;
+    for (int i = 0; i < PRIORITIES; i++) {
+        const struct books_prefill *here = &worker->books.prefill[i];
+        all += (double)here->rows;
+        if (i != (int)priority && i != PRIORITY_HIGH && priority != PRIORITY_OFFLINE)
+            continue; /* it comes after it */
+        before.rows += (double)here->rows;
+        before.positions += (double)here->positions;
+        before.requests += here->requests;
+    }
+    double left = before.rows > computed ? before.rows - computed : 0;
+    before.positions *= before.rows > 0 ? left / before.rows : 0;
+    before.rows = left;
+    /* Others may use the worker too. A decode worker reports other work in tokens. */
+    double reported = (double)worker->is.reported_tokens;
+    if (worker->is.role == ROLE_PREFILL && reported > all)
+        before.rows += reported - all;
+    return before;
+}
+
+double predict_wait_us(const struct candidate *worker, enum priority priority,
+                       enum cost_quantile quantile)
+{
+    return prompts_us(worker, prompts_before(worker, priority), quantile);
+}
+
+static struct prompts one_prompt(uint64_t cached, uint64_t rows)
+{
+    double r = (double)rows;
+    return (struct prompts){
+        .rows = r, .positions = r * (double)cached + r * (r - 1) / 2, .requests = 1};
+}
+
+double predict_prefill_us(const struct candidate *worker, uint64_t cached, uint64_t rows,
+                          enum cost_quantile quantile)
+{
+    return prompts_us(worker, one_prompt(cached, rows), quantile);
+}
+
+/* --------------------------------------------------------------------------------- answers */
+
+/* Returns the step time of rows that draw, in `after_us`. */
+static double step_then_us(const struct candidate *worker, double after_us, double more_rows,
+                           double more_context, enum cost_quantile quantile)
+{
+    const struct worker_books *books = &worker->books;
+    double now_us = drawing_us(worker, quantile);
+    double rows = books->drawing.rows, context = (double)books->drawing.context;
+    if (after_us > 0 && now_us > 0)
+        worker_books_after(books, after_us / now_us, &rows, &context);
+    rows += books->coming.rows + more_rows;
+    context += (double)books->coming.context + more_rows * more_context;
+    return step_us(worker, 0, 0, rows, context, quantile);
+}
+
+double predict_step_us(const struct candidate *worker, double after_us, double rows, double context,
+                       enum cost_quantile quantile)
+{
+    double without = step_then_us(worker, after_us, 0, 0, quantile);
+    double with = step_then_us(worker, after_us, rows, context, quantile);
+    return with > without ? with : without;
+}
+
+double predict_lane_rate(const struct candidate *prefill, const struct candidate *decode)
+{
+    double rates[] = {
+        prefill && prefill->is.learnt ? (double)prefill->is.learnt->lane_bytes_per_second : 0,
+        decode && decode->is.learnt ? (double)decode->is.learnt->lane_bytes_per_second : 0};
+    if (rates[0] <= 0 || rates[1] <= 0)
+        return rates[0] + rates[1];
+    return rates[0] < rates[1] ? rates[0] : rates[1];
+}
+
+/* Returns the time that the handoff takes after the prompt is computed: the last chunk's bytes, or
+ * all that the lane couldn't move in `compute_us`. */
+static double handoff_us(const struct predict_choice *choice, double prompt, double rows,
+                         double compute_us)
+{
+    const struct worker_learnt *source = choice->prefill ? choice->prefill->is.learnt : NULL;
+    const struct worker_learnt *reader = choice->decode->is.learnt;
+    double rate = predict_lane_rate(choice->prefill, choice->decode) / 1e6; /* bytes a us */
+    double each = reader && reader->kv_bytes_per_token > 0 ? reader->kv_bytes_per_token
+                  : source                                 ? source->kv_bytes_per_token
+                                                           : 0;
+    if (rate <= 0 || each <= 0)
+        return 0;
+    double chunk = source ? source->chunk_rows : 0;
+    double last = chunk > 0 && chunk < rows ? chunk : rows;
+    double behind = prompt * each - rate * compute_us;
+    return (behind > last * each ? behind : last * each) / rate;
+}
+
+double predict_tolerance_us(uint64_t tpot_us, double expected_tokens, uint64_t drawn,
+                            double drawing_us)
+{
+    if (!tpot_us)
+        return INFINITY;
+    if (!drawn)
+        return (double)tpot_us;
+    double left = expected_tokens - (double)drawn;
+    left = left > 1 ? left : 1;
+    return ((double)tpot_us * ((double)drawn + left - 1) - drawing_us) / left;
+}
+
+/* --------------------------------------------------------------------------------- a choice */
+
+static void predict_answer(const struct predict_request *request,
+                           const struct predict_choice *choice, const struct candidate *drawer,
+                           double rows, enum cost_quantile quantile, struct prediction *out)
+{
+    bool reads = choice->way == PREDICT_PAIR || choice->way == PREDICT_READER;
+    double prompt = (double)request->prompt_tokens, steps = request->answer_tokens - 1;
+    double compute_us = choice->way == PREDICT_READER ? choice->ready_us : out->prefill_us;
+    double ready_us =
+        choice->way == PREDICT_READER ? choice->ready_us : out->wait_us + out->prefill_us;
+    double after_us = choice->stays ? 0 : ready_us;
+    double moved_us = reads ? handoff_us(choice, prompt, rows, compute_us) : 0;
+    out->step_before_us = step_then_us(drawer, after_us, 0, 0, quantile);
+    out->step_us = predict_step_us(drawer, after_us, 1, prompt + 1, quantile);
+    out->gap_us = moved_us + out->step_us;
+    out->known &= is_known(drawer);
+    if (steps <= 0)
+        return;
+    /* Prompts that the worker computes meanwhile lengthen its steps. A prompt of its own has had
+     * them before it. */
+    double beside =
+        reads ? beside_us(drawer, prompts_before(drawer, PRIORITY_OFFLINE), quantile) : 0;
+    out->tpot_us = out->step_us + (moved_us + beside) / steps;
+    out->device_us += steps * (out->step_us - out->step_before_us);
+}
+
+const struct candidate *predict_computes(const struct predict_choice *choice)
+{
+    return choice->way == PREDICT_LOCAL    ? choice->decode
+           : choice->way != PREDICT_READER ? choice->prefill
+                                           : NULL;
+}
+
+const struct candidate *predict_draws(const struct predict_choice *choice)
+{
+    return choice->way == PREDICT_MIRROR    ? choice->prefill
+           : choice->way != PREDICT_PREFILL ? choice->decode
+                                            : NULL;
+}
+
+void predict(const struct predict_request *request, const struct predict_choice *choice,
+             enum cost_quantile quantile, struct prediction *out)
+{
+    bool local = choice->way == PREDICT_LOCAL || choice->way == PREDICT_MIRROR;
+    const struct candidate *computes = predict_computes(choice), *draws = predict_draws(choice);
+    uint64_t cached = choice->cached_tokens < request->prompt_tokens ? choice->cached_tokens
+                                                                     : request->prompt_tokens - 1;
+    uint64_t rows = request->prompt_tokens - cached; /* the last one is always computed */
+    *out = (struct prediction){.known = true};
+    if (computes) {
+        out->wait_us = predict_wait_us(computes, request->priority, quantile);
+        out->prefill_us = predict_prefill_us(computes, cached, rows, quantile);
+        out->ttft_us = request->age_us + out->wait_us + out->prefill_us;
+        out->beside_us =
+            local ? beside_us(computes, one_prompt(cached, rows), quantile) : out->prefill_us;
+        out->device_us = out->beside_us;
+        out->known = is_known(computes);
+    }
+    if (draws)
+        predict_answer(request, choice, draws, (double)rows, quantile, out);
+}
+
+/* --------------------------------------------------------------------------------- memory */
+
+/* Returns the most KV tokens that the worker will hold at once while an answer of `tokens` is
+ * drawn there, with what the answer itself holds: rows leave as they end. */
+static double peak_tokens(const struct worker_books *books, double prompt, double tokens)
+{
+    double most = 0;
+    for (int i = 0; i < BOOKS_LENGTHS; i++) {
+        double rows, context, steps = exp2(i) < tokens ? exp2(i) : tokens;
+        worker_books_after(books, steps, &rows, &context);
+        context += (double)books->coming.context + books->coming.rows * steps + prompt + steps;
+        most = context > most ? context : most;
+        if (steps >= tokens)
+            break;
+    }
+    return most;
+}
+
+double predict_preemption(const struct candidate *decode, const struct predict_request *request)
+{
+    const struct worker_books *books = &decode->books;
+    double pool = (double)decode->is.pool_tokens, prompt = (double)request->prompt_tokens;
+    double own = (request->answer_p90_tokens - request->answer_tokens) / P90_SIGMAS;
+    double sigma = sqrt((double)books->variance + own * own);
+    if (pool <= 0)
+        return 0;
+    if ((double)books->held_tokens + prompt > pool)
+        return 1;
+    if ((double)books->promised_tokens + prompt + request->answer_tokens + 4 * sigma <= pool)
+        return 0;
+    double peak = peak_tokens(books, prompt, request->answer_tokens);
+    return erfc((pool - peak) / (sigma + 1) * SQRT_HALF) / 2;
+}
+
+/* --------------------------------------------------------------------------------- errors */
+
+/* The prior's P(ratio above): a logarithmic normal distribution round 1. */
+static double prior_above(double octaves)
+{
+    return erfc(octaves * LN_2 / PRIOR_SIGMA * SQRT_HALF) / 2;
+}
+
+static double octaves_of_bin(double bin)
+{
+    return LEAST_OCTAVE + bin / PER_OCTAVE;
+}
+
+static void bring_up_to_date(struct predict_error *error)
+{
+    double all = error->total + PRIOR * SAMPLE, above = 0;
+    error->above[PREDICT_ERROR_BINS] = 0;
+    for (int i = PREDICT_ERROR_BINS - 1; i >= 0; i--) {
+        above += error->bins[i];
+        error->above[i] = (float)((above + PRIOR * SAMPLE * prior_above(octaves_of_bin(i))) / all);
+    }
+    error->above[0] = 1;
+    int bin = 0;
+    while (error->above[bin + 1] > 0.5F)
+        bin++;
+    double part = (error->above[bin] - 0.5) / (error->above[bin] - error->above[bin + 1]);
+    error->median = (float)exp2(octaves_of_bin(bin + part));
+}
+
+void predict_error_learn(struct predict_error *error, double predicted_us, double measured_us)
+{
+    if (!(predicted_us > 0) || !(measured_us > 0))
+        return;
+    double bin = floor((log2(measured_us / predicted_us) - LEAST_OCTAVE) * PER_OCTAVE);
+    bin = bin < 0 ? 0 : bin >= PREDICT_ERROR_BINS ? PREDICT_ERROR_BINS - 1 : bin;
+    if (error->total >= SAMPLES * SAMPLE) {
+        error->total = 0;
+        for (int i = 0; i < PREDICT_ERROR_BINS; i++)
+            error->total += error->bins[i] /= 2;
+    }
+    error->bins[(int)bin] += SAMPLE;
+    error->total += SAMPLE;
+    error->count++;
+    bring_up_to_date(error);
+}
+
+double predict_error_median(const struct predict_error *error)
+{
+    return error->count ? (double)error->median : 1;
+}
+
+double predict_miss(const struct predict_error *error, double predicted_us, double objective_us)
+{
+    if (!(objective_us > 0) || !(predicted_us > 0))
+        return 0;
+    double octaves = log2(objective_us / predicted_us);
+    if (!error->count)
+        return prior_above(octaves);
+    double bin = (octaves - LEAST_OCTAVE) * PER_OCTAVE;
+    if (bin <= 0)
+        return 1;
+    if (bin >= PREDICT_ERROR_BINS)
+        return 0;
+    double part = bin - floor(bin);
+    const float *above = &error->above[(int)bin];
+    return (1 - part) * (double)above[0] + part * (double)above[1];
+}
+
+double predict_miss_hopeless(const struct predict_error *error, double predicted_us,
+                             double objective_us)
+{
+    double beyond = predicted_us * predict_error_median(error) / objective_us;
+    if (!(objective_us > 0) || !(predicted_us > 0))
+        return 0;
+    if (beyond >= 1)
+        return 1 - exp2((1 - beyond) / NARROWEST) / 2;
+    double miss = predict_miss(error, predicted_us, objective_us);
+    return miss < 0.5 ? miss : 0.5;
+}

@@ -1,0 +1,116 @@
+#include "router/planner/worker_books.h"
+
+#include <math.h>
+
+#define LEAST_US   100.0
+#define PER_OCTAVE 4
+
+uint8_t books_time_bucket(double us)
+{
+    if (!(us > LEAST_US))
+        return 0;
+    double bucket = 1 + floor(log2(us / LEAST_US) * PER_OCTAVE);
+    return bucket < BOOKS_TIMES - 1 ? (uint8_t)bucket : BOOKS_TIMES - 1;
+}
+
+double books_time_us(unsigned bucket)
+{
+    return LEAST_US * exp2((bucket - 0.5) / PER_OCTAVE);
+}
+
+uint8_t books_length_bucket(uint64_t tokens)
+{
+    uint8_t bucket = 0;
+    while (bucket + 1 < BOOKS_LENGTHS && tokens >> (bucket + 1))
+        bucket++;
+    return bucket;
+}
+
+bool books_parts_equal(const struct books_part *a, const struct books_part *b)
+{
+    return a->priority == b->priority && a->prefill == b->prefill && a->drawing == b->drawing &&
+           a->coming == b->coming && a->slack == b->slack && a->tolerance == b->tolerance &&
+           a->left == b->left && a->slack_weight == b->slack_weight &&
+           a->tolerance_weight == b->tolerance_weight && a->rows == b->rows &&
+           a->positions == b->positions && a->context == b->context &&
+           a->held_tokens == b->held_tokens && a->promised_tokens == b->promised_tokens &&
+           a->variance == b->variance;
+}
+
+void worker_books_add(struct worker_books *books, const struct books_part *part)
+{
+    struct books_prefill *prefill = &books->prefill[part->priority];
+    prefill->requests += part->prefill;
+    prefill->rows += part->rows;
+    prefill->positions += part->positions;
+    prefill->slack[part->slack] += part->slack_weight;
+    books->tolerance[part->tolerance] += part->tolerance_weight;
+    if (part->drawing) {
+        books->drawing.rows++;
+        books->drawing.context += part->context;
+        books->left[part->left].rows++;
+        books->left[part->left].context += part->context;
+    } else if (part->coming) {
+        books->coming.rows++;
+        books->coming.context += part->context;
+    }
+    books->held_tokens += part->held_tokens;
+    books->promised_tokens += part->promised_tokens;
+    books->variance += part->variance;
+}
+
+void worker_books_take(struct worker_books *books, const struct books_part *part)
+{
+    struct books_prefill *prefill = &books->prefill[part->priority];
+    prefill->requests -= part->prefill;
+    prefill->rows -= part->rows;
+    prefill->positions -= part->positions;
+    prefill->slack[part->slack] -= part->slack_weight;
+    books->tolerance[part->tolerance] -= part->tolerance_weight;
+    if (part->drawing) {
+        books->drawing.rows--;
+        books->drawing.context -= part->context;
+        books->left[part->left].rows--;
+        books->left[part->left].context -= part->context;
+    } else if (part->coming) {
+        books->coming.rows--;
+        books->coming.context -= part->context;
+    }
+    books->held_tokens -= part->held_tokens;
+    books->promised_tokens -= part->promised_tokens;
+    books->variance -= part->variance;
+}
+
+/* Returns the limits of a bucket of lengths. */
+static void length_limits(int bucket, double *low, double *high)
+{
+    *low = bucket ? exp2(bucket) : 0;
+    *high = exp2(bucket + 1);
+}
+
+void worker_books_after(const struct worker_books *books, double steps, double *rows,
+                        double *context)
+{
+    *rows = *context = 0;
+    for (int i = 0; i < BOOKS_LENGTHS; i++) {
+        const struct books_rows *here = &books->left[i];
+        double low, high;
+        if (!here->rows)
+            continue;
+        length_limits(i, &low, &high);
+        double stays = steps <= low ? 1 : steps >= high ? 0 : (high - steps) / (high - low);
+        *rows += stays * here->rows;
+        *context += stays * ((double)here->context + steps * here->rows);
+    }
+}
+
+double worker_books_mean_left(const struct worker_books *books)
+{
+    double tokens = 0;
+    for (int i = 0; i < BOOKS_LENGTHS; i++) {
+        double low, high;
+        length_limits(i, &low, &high);
+        tokens += (low + high) / 2 * books->left[i].rows;
+    }
+    return books->drawing.rows ? tokens / books->drawing.rows : 0;
+}

@@ -199,9 +199,10 @@ void breakers_placed(struct breakers *breakers, const struct request_life *life,
 {
     if (life->prefill && life->state == REQUEST_PREFILL)
         placed_at(breakers, breakers_of(breakers, life->prefill), now_us);
-    if (life->decode)
+    bool guessed = life->state == REQUEST_PREFILL && life->limits.bind_late;
+    if (life->decode && !guessed)
         placed_at(breakers, breakers_of(breakers, life->decode), now_us);
-    if (life->prefill && life->decode)
+    if (life->prefill && life->decode && !guessed)
         placed_at(breakers, breakers_of_pair(breakers, life->prefill, life->decode), now_us);
 }
 
@@ -245,8 +246,7 @@ static void worker_failed(struct breakers *breakers, uint64_t worker, uint64_t p
 void breakers_said(struct breakers *breakers, const struct request_life *life,
                    const struct breaker_said *said, uint64_t now_us)
 {
-    bool working = life->state == REQUEST_PREFILL || life->state == REQUEST_DECODE;
-    if (!working || said->attempt != life->attempt)
+    if (!request_life_works(life) || said->attempt != life->attempt)
         return;
     struct blame blame = blame_of(&(struct blame_cause){.said_by = said->worker,
                                                         .prefill = life->prefill,

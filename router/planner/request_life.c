@@ -64,6 +64,7 @@ static void finish(struct request_life *life, enum terminal_status status, const
 {
     ASSERT(life->state != REQUEST_ENDED);
     release(life, out);
+    life->binding = false;
     life->state = REQUEST_ENDED;
     life->status = status;
     life->reason = reason;
@@ -122,7 +123,7 @@ static void place(struct request_life *life, enum request_state state, struct ca
     life->attempt++; /* messages of the ended attempt are older from here on */
     life->state = state;
     life->decode = 0;
-    life->from_decode = false;
+    life->from_decode = life->binding = false;
     life->avoid_prefill = cause.avoid_prefill;
     life->avoid_decode = cause.avoid_decode;
     if (pause_us(life))
@@ -205,8 +206,7 @@ static void give_again(struct request_life *life, struct cause cause, struct lif
 /* True: a message of `attempt` is about the running attempt. Otherwise it is dropped. */
 static bool is_current(struct request_life *life, uint32_t attempt)
 {
-    bool working = life->state == REQUEST_PREFILL || life->state == REQUEST_DECODE;
-    if (working && attempt == life->attempt)
+    if (request_life_works(life) && attempt == life->attempt)
         return true;
     life->dropped++;
     return false;
@@ -243,6 +243,7 @@ void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t
     life->decode = decode;
     life->ends_at_prefill = !decode;
     if (life->state == REQUEST_REGIVE) {
+        life->binding = false;
         life->state = REQUEST_DECODE;
         send(life, LIFE_SEND_DECODE, decode, out);
         return;
@@ -296,11 +297,13 @@ bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t
     life->has_handle = true;
     life->ref = ref;
     life->handle_attempt = attempt;
-    if (life->decode) {
+    if (life->decode && !life->limits.bind_late) {
         life->state = REQUEST_DECODE;
         send(life, LIFE_SEND_DECODE, life->decode, out);
-    } else { /* the decode worker left meanwhile */
+    } else { /* it was a guess, or left meanwhile */
         life->state = REQUEST_REGIVE;
+        life->decode = 0;
+        life->binding = life->limits.bind_late;
         append(out, LIFE_PLACE_DECODE);
     }
     return true;
@@ -438,10 +441,16 @@ void request_life_on_moved(struct request_life *life, uint64_t worker, struct li
     replace(life, worker, (struct cause){.moved = true}, out);
 }
 
+bool request_life_works(const struct request_life *life)
+{
+    return life->state == REQUEST_PREFILL || life->state == REQUEST_DECODE || life->binding;
+}
+
 uint64_t request_life_owing(const struct request_life *life)
 {
     switch (life->state) {
     case REQUEST_PREFILL: return life->prefill;
+    case REQUEST_REGIVE: return life->binding && !life->computed ? life->prefill : 0;
     case REQUEST_DECODE: return life->has_handle && !life->computed ? life->prefill : life->decode;
     default: return 0;
     }
@@ -451,7 +460,8 @@ void request_life_on_silent(struct request_life *life, uint64_t worker, struct l
 {
     out->count = 0;
     /* The reader of a worker that hangs waits, as it hears heartbeats. */
-    if (life->state == REQUEST_DECODE && worker == life->prefill && !life->computed)
+    if ((life->state == REQUEST_DECODE || life->binding) && worker == life->prefill &&
+        !life->computed)
         run_again(life, (struct cause){.lost = true, .avoid_prefill = worker}, out);
     else
         replace(life, worker, (struct cause){.lost = true}, out);

@@ -4,8 +4,10 @@
  * emitted ids and the handle's block list, which aren't needed here.
  *
  * QUEUED -placed-> PREFILL -opened-> DECODE -last token-> ENDED. If the decode worker is lost
- * before its first token, the state is REGIVE: the handle goes to another decode worker. After
- * other losses it is QUEUED again: prompt and emitted tokens are prefilled again. A placement
+ * before its first token, the state is REGIVE: the handle goes to another decode worker. With
+ * `bind_late` each handle is in REGIVE first: the decode worker of the placement is a guess that
+ * holds the place, and the real one is chosen when the prefill starts, from the loads of that time.
+ * After other losses it is QUEUED again: prompt and emitted tokens are prefilled again. A placement
  * without a prefill worker leads to DECODE at once, where the prompt is computed. Cancel, deadline
  * and limits lead from each state to ENDED. If the prefill worker draws the last token (a prompt
  * alone, an answer of one token), the request stays in PREFILL until that token comes: no worker
@@ -67,6 +69,7 @@ struct request_limits {
     uint64_t pause_us, max_pause_us; /* before the second retry, doubled each time; its maximum */
     uint32_t progress_tokens; /* delivered since the last failure: limits begin anew; 0: never */
     uint64_t silence_us;      /* without a sign of the worker that owes a token; 0: no limit */
+    bool bind_late;           /* the decode worker is chosen again when the prefill starts */
 };
 
 /* The past of a life that no limit counts any more. */
@@ -99,6 +102,7 @@ struct request_life {
     bool computed;               /* its prompt is known to be computed */
     uint32_t delivered;          /* the client got tokens 1..delivered */
     bool from_decode;            /* this attempt's decode worker sent a token */
+    bool binding;                /* REGIVE: the prefill runs, and bind_late asks for its reader */
     bool decode_over;            /* it sent the last token: there is nothing to release */
     bool prompt_only;            /* the client gets no token */
     bool told;                   /* prompt_only: the client has its output */
@@ -171,7 +175,8 @@ void request_life_on_no_place(struct request_life *life, uint64_t now_us, bool w
 /* Answers PLACE_DECODE: there are workers, but none can read from the holder of the handle. */
 void request_life_on_no_reader(struct request_life *life, struct life_actions *out);
 
-/* True: `ref` is this request's handle from now on, and the caller keeps its block list. */
+/* True: `ref` is this request's handle from now on, and the caller keeps its block list. Asks for a
+ * decode worker where the placement's has left, or was a guess. */
 bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t attempt,
                             struct handle_ref ref, struct life_actions *out);
 /* The worker has computed the prompt. After a REGIVE `attempt` is that of the handle, and older
@@ -213,6 +218,8 @@ void request_life_on_moved(struct request_life *life, uint64_t worker, struct li
 /* The worker computes nothing although it should, and its session is up: it hangs. Requests that it
  * owes a token go elsewhere, and count a loss. The others only get another reader. */
 void request_life_on_silent(struct request_life *life, uint64_t worker, struct life_actions *out);
+/* True: a worker is at it, though its decode worker may not be chosen yet. */
+bool request_life_works(const struct request_life *life);
 /* Returns the worker that owes the next token: the prefill worker until the prompt is known to be
  * computed. 0: the request has no workers. */
 uint64_t request_life_owing(const struct request_life *life);

@@ -53,7 +53,7 @@ MODEL = [
            (PULL, "static void ask_confirm(", ON_HELD + ";\nstatic void ask_confirm("), ignore="confirm"),
     mutant("M_NO_GENERATION", "any use of a slot will do", "fence", (SOURCE, GENERATION, " &&")),
     mutant("M_NO_INCARNATION", "any incarnation will do", "fence", (SOURCE, INCARNATION, "")),
-    mutant("M_NO_ATTEMPT", "the router hears older attempts", "old", (LIFE, "working && attempt == life->attempt", "working && attempt")),
+    mutant("M_NO_ATTEMPT", "the router hears older attempts", "old", (LIFE, "request_life_works(life) && attempt == life->attempt", "request_life_works(life) && attempt")),
     mutant("M_CHECK_LATE", "checksums after held", "bytes",
            (STATE, "    bool again; ", "    bool held, again; "),
            (PULL, "} else if (sink->complete && sink->checksum_count) {", "} else if (sink->complete && sink->held) {"),
@@ -245,6 +245,7 @@ CODE = [
     mutant("move_charged", "a planned move counts as a loss", "limits", (LIFE, "replace(life, worker, (struct cause){.moved = true}, out);", "replace(life, worker, (struct cause){.lost = true}, out);")),
     mutant("reader_owes_early", "a new reader owes a token while the prompt is computed", "waits",
            (LIFE, "    case REQUEST_DECODE: return life->has_handle && !life->computed ? life->prefill : life->decode;", "    case REQUEST_DECODE: return life->decode;")),
+    mutant("bound_at_arrival", "the decode worker that was guessed at arrival gets the handle", "order", (LIFE, "    if (life->decode && !life->limits.bind_late) {", "    if (life->decode) {")),
     mutant("silence_ignored", "a request waits for a worker that has forgotten it until its deadline", "waits",
            (LIFE, "        append(out, LIFE_SILENT)->worker = request_life_owing(life);\n", "")),
 ]

@@ -150,6 +150,7 @@ enum sim_draw {
 struct sim_plan {
     uint64_t seed, draws; /* draws: the seed of draws during the life */
     bool tiny;            /* tables so small that refusals are right */
+    bool binds_late;      /* the decode worker is chosen again when the prefill starts */
     bool guarded; /* sources send the bytes, if source_may_read; otherwise pools are mapped */
     bool slow; /* sequences hold their blocks for so long that others wait for more than a lease */
     bool long_prompt;           /* request 0's takes about as long as a worker may be silent */
@@ -375,6 +376,7 @@ struct sim_request {
     uint32_t tries;  /* failed ones since progress: not planned moves */
     uint32_t losses; /* lost workers, since progress */
     uint32_t failed_at;
+    bool bound;        /* its decode worker was chosen after Opened */
     bool budget_waits; /* for a token; then its place: */
     struct life_action budget_place;
     bool router_died; /* and the request with it */
@@ -392,8 +394,8 @@ struct sim_totals { /* over many runs, to check that each kind of event happened
     uint64_t runs, events, overtaken, cancels, deadlines;
     uint64_t happened[FAULT_COUNT];
     uint64_t ok, cancelled, unavailable, internal, overloaded, deadline, router_died;
-    uint64_t admitted, admitted_local, ended_with_first_token, regiven, rerun, orphans, rereads,
-        held_again, refused_blocks;
+    uint64_t admitted, admitted_local, ended_with_first_token, bound_late, regiven, rerun, orphans,
+        rereads, held_again, refused_blocks;
     uint64_t probed, kept_out, apart, hung, silent, moved, unpaid, begun_anew;
     uint64_t gone, expired, dropped, early_bytes;
     uint64_t lost_by_reason[SINK_REASON_INVALID + 1];

@@ -93,6 +93,7 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed)
     memset(plan, 0, sizeof *plan);
     plan->seed = plan->draws = seed;
     plan->guarded = seed % 2;
+    plan->binds_late = seed / 2 % 2;
     plan_workers(plan, &rng);
     plan_requests(plan, &rng);
     plan->fault_count = chance(&rng, 20) ? 0 : (uint32_t)between(&rng, 1, 6);
@@ -104,9 +105,10 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed)
 
 void sim_plan_print(const struct sim_plan *plan)
 {
-    printf("seed %llu%s%s%s%s; blocks:", (unsigned long long)plan->seed, plan->tiny ? ", tiny" : "",
-           plan->slow ? ", slow" : "", plan->long_prompt ? ", long prompt" : "",
-           plan->guarded ? ", guarded" : "");
+    printf("seed %llu%s%s%s%s%s; blocks:", (unsigned long long)plan->seed,
+           plan->tiny ? ", tiny" : "", plan->slow ? ", slow" : "",
+           plan->long_prompt ? ", long prompt" : "", plan->guarded ? ", guarded" : "",
+           plan->binds_late ? ", binds late" : "");
     for (uint32_t i = 1; i <= plan->prefills + plan->decodes; i++)
         printf(" %c%u %u", i <= plan->prefills ? 'p' : 'd', i, plan->pool_blocks[i]);
     printf("\n");

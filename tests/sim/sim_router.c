@@ -35,6 +35,10 @@ static void send_down(struct sim *sim, struct sim_request *request,
     if (action->kind == LIFE_SEND_DECODE && !action->with_handle && message.source)
         sim_fail(sim, HOLDS_ORDER, "Decode of %llu.%u before its handle is open",
                  (unsigned long long)message.request, message.attempt);
+    if (action->kind == LIFE_SEND_DECODE && action->with_handle && !request->bound &&
+        request->life.limits.bind_late)
+        sim_fail(sim, HOLDS_ORDER, "Decode of %llu.%u at the worker that was guessed",
+                 (unsigned long long)message.request, message.attempt);
     if (action->kind == LIFE_SEND_DECODE && action->with_handle) {
         const struct sim_message *kept = &request->handle;
         message.has_handle = true;
@@ -83,8 +87,10 @@ static void on_budget(struct sim *sim)
 static void want_place(struct sim *sim, uint32_t id, const struct life_action *action)
 {
     struct sim_request *request = &sim->requests[id];
-    bool first = action->kind == LIFE_PLACE && action->again == AGAIN_NOT;
-    sim->totals->regiven += action->kind == LIFE_PLACE_DECODE;
+    bool binds = action->kind == LIFE_PLACE_DECODE && request->life.binding;
+    bool first = binds || (action->kind == LIFE_PLACE && action->again == AGAIN_NOT);
+    sim->totals->bound_late += binds;
+    sim->totals->regiven += action->kind == LIFE_PLACE_DECODE && !binds;
     sim->totals->rerun += action->kind == LIFE_PLACE && !first;
     if (!first && action->again != AGAIN_MOVED) {
         request->tries++;
@@ -339,6 +345,7 @@ static void on_place(struct sim *sim, const struct sim_event *event)
         again->cookie = event->cookie;
     } else {
         bool alone = chosen.prefill && ends_at_prefill(sim, request);
+        request->bound = life->state == REQUEST_REGIVE;
         request_life_on_placed(life, sim->now_us, chosen.prefill, alone ? 0 : chosen.decode, &out);
         sim->totals->probed +=
             is_open(sim, (uint32_t)life->prefill) || is_open(sim, (uint32_t)life->decode);
@@ -648,6 +655,7 @@ void sim_router_event(struct sim *sim, struct sim_event *event)
     struct request_limits limits = request_limits_default();
     limits.progress_tokens = SIM_PROGRESS;
     limits.silence_us = SIM_SIGN_LIMIT_US;
+    limits.bind_late = sim->plan->binds_late;
     switch (event->kind) {
     case EVENT_MESSAGE: on_message(sim, event); return;
     case EVENT_DIAL: on_dial(sim, event->index); return;

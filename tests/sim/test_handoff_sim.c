@@ -75,6 +75,7 @@ static void print_totals(const struct sim_totals *t)
     SHOW(admitted);
     SHOW(admitted_local);
     SHOW(ended_with_first_token);
+    SHOW(bound_late);
     SHOW(regiven);
     SHOW(rerun);
     SHOW(orphans);
@@ -113,6 +114,7 @@ static void check_totals(const struct sim_totals *t)
                                t->router_died,
                                t->admitted_local,
                                t->ended_with_first_token,
+                               t->bound_late,
                                t->regiven,
                                t->rerun,
                                t->orphans,

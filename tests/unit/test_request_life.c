@@ -619,6 +619,101 @@ static void test_runs_of_a_prompt_alone_are_limited(void **state)
     expect(f, ">1 release a3; finish internal none (step_failed)");
 }
 
+/* -------------------------------------------------------------------------------- bound late */
+
+/* The handle is open, and waits for a decode worker: D1 was a guess. */
+static void binding(struct fixture *f)
+{
+    f->life.limits.bind_late = true;
+    f->life.limits.silence_us = 1000;
+    placed(f, P1, D1);
+    expect(f, ">1 prefill a1 emitted 0");
+    assert_int_equal(f->life.decode, D1); /* the books hold the place */
+    assert_true(opened(f, P1, 1));
+    expect(f, "place_decode");
+    assert_int_equal(f->life.state, REQUEST_REGIVE);
+    assert_int_equal(f->life.decode, 0);
+    assert_true(request_life_works(&f->life));
+}
+
+static void test_the_decode_worker_is_bound_when_the_prefill_starts(void **state)
+{
+    struct fixture *f = *state;
+    binding(f);
+    placed(f, 0, D2);
+    expect(f, ">12 decode a1 emitted 0 handle");
+    assert_int_equal(f->life.attempt, 1); /* the guess cost nothing */
+    assert_int_equal(f->life.runs, 1);
+    session_lost(f, D1);
+    expect(f, "");
+    token(f, P1, 1, 1, FINISH_NONE);
+    token(f, D2, 1, 1, FINISH_NONE);
+    token(f, D2, 1, 2, FINISH_EOS);
+    expect(f, "deliver 2 id 102; >1 release a1; finish ok eos (finished)");
+    assert_int_equal(f->life.dropped, 0);
+}
+
+static void test_a_token_that_comes_before_the_decode_worker_is_bound(void **state)
+{
+    struct fixture *f = *state;
+    binding(f);
+    assert_int_equal(request_life_owing(&f->life), P1);
+    token(f, P1, 1, 1, FINISH_NONE);
+    expect(f, "deliver 1 id 101");
+    assert_int_equal(request_life_owing(&f->life), 0);
+    placed(f, 0, D1);
+    expect(f, ">11 decode a1 emitted 0 handle");
+    token(f, D1, 1, 1, FINISH_NONE);
+    expect(f, "");
+    start(f);
+    binding(f);
+    token(f, P1, 1, 1, FINISH_EOS);
+    expect(f, "deliver 1 id 101; >1 release a1; finish ok eos (finished)");
+}
+
+static void test_failures_before_the_decode_worker_is_bound(void **state)
+{
+    struct fixture *f = *state;
+    binding(f);
+    step_failed(f, P1, 1);
+    expect(f, ">1 release a1; place not p1");
+    assert_false(request_life_works(&f->life));
+    placed(f, P2, D1);
+    assert_true(opened(f, P2, 2));
+    expect(f, "place_decode");
+    request_life_on_no_reader(&f->life, &f->out);
+    expect(f, ">2 release a2; place not p2");
+    start(f);
+    binding(f);
+    tick(f, 1000);
+    expect(f, "silent 1");
+    request_life_on_silent(&f->life, P1, &f->out);
+    expect(f, ">1 release a1; place not p1");
+    assert_int_equal(f->life.losses, 1);
+    start(f);
+    binding(f);
+    request_life_on_cancel(&f->life, &f->out);
+    expect(f, ">1 release a1; finish cancelled none (cancelled)");
+    token(f, P1, 1, 1, FINISH_EOS);
+    expect(f, "");
+}
+
+static void test_a_handle_that_was_bound_is_given_again_as_others_are(void **state)
+{
+    struct fixture *f = *state;
+    binding(f);
+    placed(f, 0, D1);
+    session_lost(f, D1);
+    expect(f, ">11 release a1; place_decode not d11");
+    assert_false(request_life_works(&f->life)); /* its prefill isn't asked for anything */
+    placed(f, 0, D2);
+    expect(f, ">12 decode a2 emitted 0 handle");
+    start(f);
+    f->life.limits.bind_late = true;
+    placed(f, 0, D1); /* it computes the prompt: there is nothing to bind */
+    expect(f, ">11 decode a1 emitted 0");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -660,6 +755,10 @@ int main(void)
         T(test_a_prompt_alone_on_a_decode_worker),
         T(test_what_is_told_of_a_prompt_alone_is_not_computed_again),
         T(test_runs_of_a_prompt_alone_are_limited),
+        T(test_the_decode_worker_is_bound_when_the_prefill_starts),
+        T(test_a_token_that_comes_before_the_decode_worker_is_bound),
+        T(test_failures_before_the_decode_worker_is_bound),
+        T(test_a_handle_that_was_bound_is_given_again_as_others_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

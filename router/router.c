@@ -420,6 +420,7 @@ static enum status start_dispatch(struct router *router, struct error *err)
     };
     dispatch.limits.runs = dispatch.limits.losses = config->retries + 1;
     dispatch.limits.silence_us = config->token_timeout_us;
+    dispatch.limits.bind_late = dispatch.policy == PLACEMENT_GOODPUT;
     dispatch.limits.no_worker_us = config->worker_wait_us;
     /* A request without a worker ends after worker-wait, so a later local prefill never comes. */
     dispatch.limits.local_us = config->local_prefill_wait_us < config->worker_wait_us

@@ -157,6 +157,7 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
     const struct answer_ask asked = request_answer(request);
     bool cut = reason || request->finish == FINISH_MAX_TOKENS || request->finish == FINISH_CONTEXT;
     answer_lengths_learn(dispatch->placement.answer_lengths, &asked, request->emitted_count, !cut);
+    request_teach(dispatch, request, reason);
     request_not_held(dispatch, request);
     due_heap_set(&dispatch->due_requests, &request->due, UINT64_MAX);
     placement_ended(&dispatch->placement, &request->placing);
@@ -411,7 +412,7 @@ void request_wait_for_place(struct dispatch *dispatch, struct request *request)
     enum placement_turn turn = PLACEMENT_NEW;
     dispatch->place_needed = true;
     if (request->place.kind == LIFE_PLACE_DECODE) {
-        counter_add(metrics->regives, 1);
+        counter_add(metrics->regives, !request->life.binding);
         turn = PLACEMENT_REGIVE;
     } else if (request->place.again != AGAIN_NOT) {
         counter_add(request->place.again == AGAIN_MOVED ? metrics->moves : metrics->retries, 1);
@@ -508,7 +509,9 @@ void request_execute(struct dispatch *dispatch, struct request *request,
         switch (action->kind) {
         case LIFE_PLACE:
         case LIFE_PLACE_DECODE:
-            request_trace_again(&request->trace, dispatch->now_us);
+            if (action->kind == LIFE_PLACE || !request->life.binding)
+                request_trace_again(&request->trace, dispatch->now_us);
+            placement_stop_waiting(&dispatch->placement, &request->placing); /* for a reader */
             request->place = *action;
             if (action->again != AGAIN_CHARGED || request_pays(dispatch, request))
                 request_wait_for_place(dispatch, request);

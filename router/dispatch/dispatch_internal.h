@@ -127,6 +127,8 @@ void dispatch_place(struct dispatch *dispatch);
 void dispatch_show_prefixes(struct dispatch *dispatch);
 /* Brings the books of its workers up to date with the request. */
 void request_track(struct dispatch *dispatch, struct request *request);
+/* It ended, with this reason: placement learns how it went for its class. */
+void request_teach(struct dispatch *dispatch, const struct request *request, enum reason reason);
 static inline struct request *request_of(struct placement_request *placing)
 {
     return (struct request *)((char *)placing - offsetof(struct request, placing));

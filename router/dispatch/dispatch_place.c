@@ -3,10 +3,12 @@
 #include "router/planner/deadline_estimate.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 /* Reports of so many steps tell their cost. */
 #define KNOWN_STEPS 64
+#define P90_SIGMAS  1.2816
 
 /* True: each place sets anew how long the answer may become. The client set no max_tokens, and no
  * answer of the call has begun. */
@@ -44,13 +46,78 @@ static bool ends_at_prefill(const struct request *request)
     return request->place.kind == LIFE_PLACE && (request->call->prompt_only || last);
 }
 
+/* Returns its class's; NULL: it has none. */
+static const struct slo_class *class_of(const struct dispatch *dispatch, const struct call *call)
+{
+    const struct slo_classes *classes = dispatch->config.models->items[call->model].limits.slo;
+    return classes && call->slo_class < classes->count ? &classes->items[call->slo_class] : NULL;
+}
+
+/* Returns how long its answer is expected to get. Looks again when it has twice as many tokens, and
+ * when it has become longer than that. */
+static struct answer_length expected_answer(struct dispatch *dispatch, struct request *request)
+{
+    uint32_t drawn = request->emitted_count;
+    if (drawn >= request->expect_at || drawn >= request->expected.mean) {
+        const struct answer_ask asked = request_answer(request);
+        request->expected =
+            answer_length_predict(dispatch->placement.answer_lengths, &asked, drawn);
+        request->expect_at = drawn ? 2 * drawn : 1;
+    }
+    return request->expected;
+}
+
+/* Returns all that predictions know of it. */
+static struct predict_request predictable(struct dispatch *dispatch, struct request *request)
+{
+    const struct call *call = request->call;
+    struct answer_length whole = expected_answer(dispatch, request);
+    return (struct predict_request){
+        .age_us = (double)(dispatch->now_us - request->timing.arrival_us),
+        .priority = call->priority,
+        .prompt_tokens = prompt_tokens(request),
+        .answer_tokens = fmax(whole.mean - request->emitted_count, 1),
+        .answer_p90_tokens = fmax(whole.p90 - request->emitted_count, 1),
+        .objective = call->objective,
+    };
+}
+
+/* Enters the facts that predictions of others need. */
+static void track_times(struct dispatch *dispatch, struct request *request,
+                        struct placement_use *use)
+{
+    const struct call *call = request->call;
+    const struct slo_objective *objective = &call->objective;
+    const struct request_timing *timing = &request->timing;
+    const struct slo_class *class = class_of(dispatch, call);
+    const struct predict_request is = predictable(dispatch, request);
+    double sigma = (is.answer_p90_tokens - is.answer_tokens) / P90_SIGMAS;
+    uint64_t first_us = timing->first_us;
+    bool late = objective->ttft_us &&
+                (first_us ? first_us : dispatch->now_us) - timing->arrival_us > objective->ttft_us;
+    use->priority = call->priority;
+    use->drawing = request->life.from_decode || (!request->life.prefill && request->prefilled);
+    use->cached_tokens = request->placing.cached_tokens;
+    use->expected_tokens = use->prompt_tokens + (uint64_t)ceil(is.answer_tokens);
+    use->variance = (uint64_t)(sigma * sigma);
+    use->slack_us = objective->ttft_us
+                        ? (double)objective->ttft_us - request->placing.predicted.ttft_us
+                        : (double)INFINITY;
+    use->tolerance_us = predict_tolerance_us(
+        objective->tpot_us, request->emitted_count + is.answer_tokens, request->emitted_count,
+        first_us ? (double)(dispatch->now_us - first_us) : 0);
+    if (class && !late)
+        use->weight =
+            placement_weight(&dispatch->placement, call->model, call->slo_class, class->percentile);
+}
+
 void request_track(struct dispatch *dispatch, struct request *request)
 {
     const struct request_life *life = &request->life;
-    const struct placement_use use = {
+    struct placement_use use = {
         .prefill = life->prefill,
         .decode = life->decode,
-        .working = life->state == REQUEST_PREFILL || life->state == REQUEST_DECODE,
+        .working = request_life_works(life),
         .prefilled = request->prefilled,
         .confirmed = request->confirmed,
         .reserved = life->has_handle,
@@ -58,6 +125,8 @@ void request_track(struct dispatch *dispatch, struct request *request)
         .longest_tokens = longest_tokens(request),
         .now_us = dispatch->now_us,
     };
+    if (use.working)
+        track_times(dispatch, request, &use);
     placement_track(&dispatch->placement, &request->placing, &use);
 }
 
@@ -88,6 +157,22 @@ struct answer_ask request_answer(const struct request *request)
     };
 }
 
+void request_teach(struct dispatch *dispatch, const struct request *request, enum reason reason)
+{
+    const struct call *call = request->call;
+    const struct request_timing *timing = &request->timing;
+    if (call->slo_class >= SLO_MAX_CLASSES || !class_of(dispatch, call) ||
+        reason == REASON_CANCELLED || !timing->arrival_us)
+        return;
+    const struct slo_outcome outcome = {.ok = !reason,
+                                        .ttft_us = timing->first_us - timing->arrival_us,
+                                        .e2e_us = timing->last_us - timing->arrival_us,
+                                        .longest_gap_us = request->trace.longest_gap_us,
+                                        .answer_tokens = request->emitted_count};
+    goodput_ended(&dispatch->placement.classes[call->model][call->slo_class],
+                  &request->placing.predicted, &outcome, slo_attained(&call->objective, &outcome));
+}
+
 /* Sets *placed_tokens to the tokens that it is placed for. */
 static struct route_choice choose(struct dispatch *dispatch, struct request *request,
                                   struct decision *decision, uint64_t *placed_tokens)
@@ -114,6 +199,10 @@ static struct route_choice choose(struct dispatch *dispatch, struct request *req
     }
     if (is_open(request))
         ask.most_tokens = (uint64_t)request->call->prompt_count + request->call->open_max_tokens;
+    const struct slo_class *class = class_of(dispatch, request->call);
+    ask.predict = predictable(dispatch, request);
+    ask.slo_class = class ? request->call->slo_class : SLO_NONE;
+    ask.percentile = class ? class->percentile : 0;
     return placement_choose(&dispatch->placement, &request->placing, &ask, placed_tokens);
 }
 
@@ -132,13 +221,18 @@ static void place(struct dispatch *dispatch, struct request *request, struct rou
     FAILPOINT("router.placed");
     if (!request->timing.dispatched_us)
         request->timing.dispatched_us = dispatch->now_us;
-    request_trace_placed(&request->trace, request->life.attempt,
-                         request->place.kind == LIFE_PLACE_DECODE, dispatch->now_us);
+    if (!request->life.binding) /* its attempt goes on */
+        request_trace_placed(&request->trace, request->life.attempt,
+                             request->place.kind == LIFE_PLACE_DECODE, dispatch->now_us);
     if (!request->emitted_count) {
         const struct candidate *decode =
             candidates_get(&dispatch->placement.candidates, choice.decode);
         request->kind = (struct route_kind){decode->is.model_hash, decode->is.numerics_id};
     }
+    request->predicted = (struct slo_prediction){
+        .ttft_us = (uint64_t)request->placing.predicted.ttft_us,
+        .tpot_us = (uint64_t)request->placing.predicted.tpot_us,
+    };
     request_life_on_placed(&request->life, dispatch->now_us, choice.prefill, reader, &actions);
     breakers_placed(&dispatch->breakers, &request->life, dispatch->now_us);
     request_execute(dispatch, request, &actions);
@@ -253,7 +347,7 @@ void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request 
 
 static bool is_known(const struct worker *worker)
 {
-    return worker && worker->steps.figures.steps >= KNOWN_STEPS;
+    return worker && worker->learnt.steps.figures.steps >= KNOWN_STEPS;
 }
 
 /* Returns the least time of its answer there. NULL, or a worker of unknown cost: 0. */
@@ -268,7 +362,8 @@ static uint64_t least_on_us(const struct request *request, const struct worker *
                                                call->prompt_only ? 0 : sampling->min_tokens,
                                                request->emitted_count),
         .context = prompt_tokens(request)};
-    return deadline_least_us(NULL, is_known(worker) ? &worker->steps.figures.cost : NULL, &work);
+    return deadline_least_us(NULL, is_known(worker) ? &worker->learnt.steps.figures.cost : NULL,
+                             &work);
 }
 
 uint64_t request_least_us(const struct dispatch *dispatch, const struct request *request,

@@ -508,15 +508,18 @@ static void on_refused(struct dispatch *dispatch, struct worker *worker,
     request_execute(dispatch, request, &actions);
 }
 
-/* Notes the lane of the last handoff at this worker, at either end. */
+/* Notes the lane of the last handoff at this worker, at either end, and the bytes of a token. */
 static void note_lane(struct dispatch *dispatch, struct worker *worker,
-                      const Baton__Worker__V1__Pulled *pulled)
+                      const struct request *request, const Baton__Worker__V1__Pulled *pulled)
 {
     if (!worker || !*pulled->lane)
         return;
     dispatch->board_changed |= strcmp(worker->lane, pulled->lane) != 0;
     str_copy(worker->lane, sizeof worker->lane, pulled->lane);
-    worker->lane_bytes_per_second =
+    if (request && pulled->attempt == request->life.attempt && pulled->bytes)
+        worker->learnt.kv_bytes_per_token =
+            (double)pulled->bytes / (request->call->prompt_count + request->life.handle_emitted);
+    worker->learnt.lane_bytes_per_second =
         pulled->lane_bytes_per_second < INT64_MAX ? pulled->lane_bytes_per_second : INT64_MAX;
     dispatch_show_soon(dispatch);
 }
@@ -525,12 +528,12 @@ static void on_pulled(struct dispatch *dispatch, struct worker *worker,
                       const Baton__Worker__V1__Pulled *pulled)
 {
     router_metrics_pulled(dispatch->config.metrics, pulled->lane, pulled->bytes);
-    note_lane(dispatch, worker, pulled);
     struct request *request = find_request(dispatch, pulled->request);
+    note_lane(dispatch, worker, request, pulled);
     if (!request || pulled->attempt != request->life.attempt)
         return;
     request_life_on_sign(&request->life, dispatch->now_us, worker->key, pulled->attempt);
-    note_lane(dispatch, workers_get(&dispatch->workers, request->life.prefill), pulled);
+    note_lane(dispatch, workers_get(&dispatch->workers, request->life.prefill), request, pulled);
     struct request_timing *timing = &request->timing;
     str_copy(timing->lane, sizeof timing->lane, pulled->lane);
     timing->kv_bytes = pulled->bytes;
@@ -596,8 +599,12 @@ static void on_tokens(struct dispatch *dispatch, struct worker *worker,
         misbehaved(worker, "steps");
         return;
     }
-    for (size_t i = 0; i < said->n_steps; i++)
+    uint64_t prefill_rows = 0;
+    for (size_t i = 0; i < said->n_steps; i++) {
         router_metrics_step(dispatch->config.metrics, worker->info.role, said->steps[i]->took_us);
+        prefill_rows += said->steps[i]->prefill_rows;
+    }
+    placement_worker_stepped(&dispatch->placement, worker->key, prefill_rows);
 }
 
 /* Events of the worker's cache were lost: asks for all of them again. An older worker can't be

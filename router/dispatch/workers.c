@@ -58,7 +58,9 @@ static void tell_placement(const struct workers *workers, const struct worker *w
         .block_tokens = info->block_tokens,
         .capacity_tokens = worker_capacity_tokens(info),
         .unconfirmed_limit_tokens = limit_tokens ? limit_tokens : pool_tokens / 2,
+        .pool_tokens = pool_tokens,
         .max_requests = info->max_sequences,
+        .learnt = &worker->learnt,
     };
     if (placement_worker_set(workers->placement, worker->model, &facts) != STATUS_OK)
         log_error_limited("workers", "worker=%s msg=\"no memory: it gets no requests\"",
@@ -288,7 +290,7 @@ static void workers_add(struct workers *workers, const struct worker_info *info,
         *gone = (struct worker_gone){0};
     }
     worker->backoff_us = FIRST_BACKOFF_US;
-    cost_fit_init(&worker->steps, NULL, 0);
+    cost_fit_init(&worker->learnt.steps, NULL, 0);
     workers->items[workers->count++] = worker;
     log_info_lifecycle("workers",
                        "worker=%s role=%s address=%s incarnation=%016" PRIx64
@@ -438,7 +440,9 @@ bool worker_take_steps(struct worker *worker, Baton__Worker__V1__StepReport *con
                                          .prefill_positions = reports[i]->prefill_positions,
                                          .decode_rows = reports[i]->decode_rows,
                                          .decode_context = reports[i]->decode_context};
-        cost_fit_learn(&worker->steps, &shape, (double)reports[i]->took_us);
+        cost_fit_learn(&worker->learnt.steps, &shape, (double)reports[i]->took_us);
+        if (shape.prefill_rows > worker->learnt.chunk_rows)
+            worker->learnt.chunk_rows = shape.prefill_rows;
     }
     return true;
 }
@@ -566,8 +570,8 @@ uint64_t workers_show(const struct workers *workers, struct status_board *board,
         shown->load = worker->load;
         shown->breaker = worker->breaker;
         shown->hangs = worker->watch.hangs;
-        shown->steps = worker->steps.figures;
-        shown->lane_bytes_per_second = worker->lane_bytes_per_second;
+        shown->steps = worker->learnt.steps.figures;
+        shown->lane_bytes_per_second = worker->learnt.lane_bytes_per_second;
         shown->prompt_tokens = worker->prompt_tokens;
         shown->tokens = worker->tokens;
         str_copy(shown->lane, sizeof shown->lane, worker->lane);

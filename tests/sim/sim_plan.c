@@ -93,7 +93,7 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed)
     memset(plan, 0, sizeof *plan);
     plan->seed = plan->draws = seed;
     plan->guarded = seed % 2;
-    plan->binds_late = seed / 2 % 2;
+    plan->binds_late = seed / 16 % 2;
     plan_workers(plan, &rng);
     plan_requests(plan, &rng);
     plan->fault_count = chance(&rng, 20) ? 0 : (uint32_t)between(&rng, 1, 6);

@@ -294,9 +294,9 @@ static void test_no_request_is_late_by_one_slow_worker(void **state)
         comes(&world, ROLE_PREFILL, 1);
         struct worker *chosen = comes(&world, ROLE_DECODE, 1),
                       *other = comes(&world, ROLE_DECODE, 1);
-        chosen->steps.figures.steps = other->steps.figures.steps = 1000;
-        chosen->steps.figures.cost.decode_row_us = 1e9;
-        other->steps.figures.cost.decode_row_us = slow == 2 ? 1e9 : 1;
+        chosen->learnt.steps.figures.steps = other->learnt.steps.figures.steps = 1000;
+        chosen->learnt.steps.figures.cost.decode_row_us = 1e9;
+        other->learnt.steps.figures.cost.decode_row_us = slow == 2 ? 1e9 : 1;
         other->load.queued_tokens = 1000; /* it is the busier one */
         worker_changed(&world.dispatch->workers, other, clock_now_us());
         make_call(&world, 0, (struct call_client){&asker_ops, &asker},

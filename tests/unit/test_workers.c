@@ -315,11 +315,11 @@ static void test_what_a_worker_says_of_itself_is_bounded(void **state)
         last.decode_context = rows[i].decode_context;
         last.swapped_blocks = rows[i].swapped_blocks;
         Baton__Worker__V1__StepReport *reports[17];
-        cost_fit_init(&worker.steps, NULL, 0);
+        cost_fit_init(&worker.learnt.steps, NULL, 0);
         for (int j = 0; j < 17; j++)
             reports[j] = j == 15 ? &last : &good;
         assert_int_equal(worker_take_steps(&worker, reports, 16), rows[i].good);
-        assert_int_equal(worker.steps.figures.steps > 0, rows[i].good);
+        assert_int_equal(worker.learnt.steps.figures.steps > 0, rows[i].good);
         assert_false(worker_take_steps(&worker, reports, 17)); /* one more than a message has */
     }
     Baton__Worker__V1__Load load = BATON__WORKER__V1__LOAD__INIT;

@@ -30,6 +30,7 @@ OWN_TESTS = {"breaker.c": ["test_breaker.c"], "step_watch.c": ["test_step_watch.
 OTHER_TESTS = ["test_placement.c", "test_worker_books.c", "test_candidates.c", "test_route_policy.c", "test_calibration.c", "test_admission.c",
                "test_decision_log.c", "test_prefix_index.c"]
 TESTS = [TOP / "tests/unit" / name for name in sorted({*OTHER_TESTS, *sum(OWN_TESTS.values(), [])})]
+LONG = bool(os.environ.get("BATON_LONG"))
 FEW = {"SEEDS": "400", "EVENTS": "4000"}
 
 
@@ -80,8 +81,9 @@ def verdict(mutant, objects):
 
 
 def test_every_mutant_is_caught(objects, capsys):
+    mutants = [mutant for mutant in placement_mutants.ALL if LONG or not mutant.long]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        verdicts = list(pool.map(lambda mutant: verdict(mutant, objects), placement_mutants.ALL))
+        verdicts = list(pool.map(lambda mutant: verdict(mutant, objects), mutants))
     with capsys.disabled():
         print("\n" + "\n".join(f"{mutant.name:20} {sentence}" for mutant, _, sentence in verdicts))
     assert not [f"{mutant.name} ({mutant.why}): {sentence}" for mutant, found, sentence in verdicts if not found]

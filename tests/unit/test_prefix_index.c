@@ -541,6 +541,22 @@ static void test_thousands_of_workers_with_one_beginning(void **state)
     prefix_index_destroy(index);
 }
 
+static void test_used_blocks_have_a_second_chance(void **state)
+{
+    (void)state;
+    struct prefix_index *index = index_of(20);
+    struct prefix_hash hashes[5];
+    begin(index, 1);
+    assert_int_equal(stores(index, 1, 2, 0, 20), PREFIX_TAKE_OK);
+    struct prefix_names used = names_to(hashes, 0, 5);
+    prefix_index_take_back(index, prefix_index_promise(index, 1, &used, 0));
+    assert_int_equal(stores(index, 1, 22, 20, 15), PREFIX_TAKE_OK); /* evicts the other 15 */
+    assert_int_equal(prefix_index_blocks(index, 1, hashes, 5), 5);
+    assert_int_equal(stores(index, 1, 37, 40, 5), PREFIX_TAKE_OK);
+    assert_int_equal(prefix_index_blocks(index, 1, hashes, 5), 0);
+    prefix_index_destroy(index);
+}
+
 static void test_a_full_index_knows_less_and_nothing_wrong(void **state)
 {
     (void)state;
@@ -785,6 +801,7 @@ int main(void)
         cmocka_unit_test(test_promises_have_limits),
         cmocka_unit_test(test_evictions_are_charged),
         cmocka_unit_test(test_thousands_of_workers_with_one_beginning),
+        cmocka_unit_test(test_used_blocks_have_a_second_chance),
         cmocka_unit_test(test_a_full_index_knows_less_and_nothing_wrong),
         cmocka_unit_test(test_names_are_the_workers_own),
         cmocka_unit_test(test_a_long_prompt_has_names_for_its_beginning),

@@ -53,9 +53,11 @@
 #define SIM_DRAIN_US      300000   /* a draining worker's wait for its last handle or sequence */
 #define SIM_LOAD_US       50000    /* a worker with work reports its load so often */
 #define SIM_STEP_LIMIT_US 300000   /* a step that takes longer hangs */
+#define SIM_STEP_US       6000     /* the longest step of a prefill worker */
 #define SIM_LONG_TIMES    45       /* a step of a long prompt takes so many times as long */
-#define SIM_SIGN_LIMIT_US 4000000  /* a request that hears nothing for so long is lost */
-#define SIM_PROGRESS      3        /* tokens after which limits begin anew */
+#define SIM_LONG_US       (SIM_STEP_US * SIM_LONG_TIMES)
+#define SIM_SIGN_LIMIT_US 4000000 /* a request that hears nothing for so long is lost */
+#define SIM_PROGRESS      3       /* tokens after which limits begin anew */
 #define SIM_MAX_EVENTS    400000
 #define SIM_MAX_FAULTS    12
 #define SIM_MAX_DRAWS     512 /* draws per kind and process that a plan can make plain */

@@ -295,7 +295,7 @@ static void work(struct sim *sim, uint32_t process)
     p->computing = (uint32_t)(next - p->jobs);
     bool is_long = sim->plan->long_prompt && !next->request;
     sim_push(sim, EVENT_CHUNK, process,
-             sim_between(sim, DRAW_COMPUTE, 200, 6000) * (is_long ? SIM_LONG_TIMES : 1))
+             sim_between(sim, DRAW_COMPUTE, 200, SIM_STEP_US) * (is_long ? SIM_LONG_TIMES : 1))
         ->serial = next->serial;
 }
 

@@ -167,12 +167,35 @@ static enum status read_figure(const struct json_value *window, const char *key,
     return json_get_double(object, "p99_ms", 0, 1e15, &figure->p99_ms, err);
 }
 
+static enum status read_classes(const struct json_value *root, struct cluster_status *status,
+                                struct error *err)
+{
+    const struct json_value *classes;
+    if (!json_find(root, "slo"))
+        return STATUS_OK;
+    TRY(json_get_array(root, "slo", &classes, err));
+    size_t count = json_count(classes);
+    status->class_count = count < SLO_MAX_CLASSES ? count : SLO_MAX_CLASSES;
+    for (size_t i = 0; i < status->class_count; i++) {
+        const struct json_value *object = json_at(classes, i), *hour = json_find(object, "hour");
+        struct class_status *class = &status->classes[i];
+        TRY(get_text(object, "name", true, class->name, sizeof class->name, err));
+        TRY(get_count(hour, "attained", &class->attained, err));
+        TRY(get_count(hour, "missed", &class->missed, err));
+        TRY(json_get_double(object, "goodput_per_second", 0, 1e15, &class->goodput, err));
+        TRY(json_get_double(object, "goodput_per_device", 0, 1e15, &class->goodput_of_device, err));
+        TRY(json_get_double(object, "error_budget_left", -1e15, 1, &class->error_budget_left, err));
+    }
+    return STATUS_OK;
+}
+
 static enum status read_root(const struct json_value *root, struct cluster_status *status,
                              struct error *err)
 {
     const struct json_value *workers;
     TRY(read_models(root, status, err));
     TRY(read_refused(root, status, err));
+    TRY(read_classes(root, status, err));
     TRY(get_count(root, "queue", &status->queue, err));
     TRY(get_count(root, "running", &status->running, err));
     TRY(get_count(root, "prompt_tokens", &status->prompt_tokens, err));
@@ -331,6 +354,19 @@ static void print_worker(const struct worker_status *worker, int model_width, in
         str_addf(out, "%6s %8s %11s %8s %8s %8s\n", "-", "-", "-", "-", "-", "-");
 }
 
+static void print_class(const struct class_status *class, struct str *out)
+{
+    int64_t all = class->attained + class->missed;
+    str_addf(out, "class %s", class->name);
+    if (all)
+        str_addf(out, "   attained %.1f%% of %" PRId64 " in the last hour",
+                 100 * (double)class->attained / (double)all, all);
+    else
+        str_add(out, "   no request in the last hour");
+    str_addf(out, "   goodput %.2f/s, %.2f/s per device   error budget left %.0f%%\n",
+             class->goodput, class->goodput_of_device, 100 * class->error_budget_left);
+}
+
 /* Returns the width of the column of models. 0: none, since there is only one model. */
 static int model_width(const struct cluster_status *status)
 {
@@ -350,7 +386,10 @@ void cluster_status_print(const struct cluster_status *status, int64_t now_ms, s
     }
     if (status->router_restarts > 0)
         str_addf(out, "   router restarts %" PRId64, status->router_restarts);
-    str_addf(out, "\n\n%-14s ", "NAME");
+    str_add(out, "\n");
+    for (size_t i = 0; i < status->class_count; i++)
+        print_class(&status->classes[i], out);
+    str_addf(out, "\n%-14s ", "NAME");
     if (width)
         str_addf(out, "%-*s ", width, "MODEL");
     str_addf(out, "%-8s %-9s %-22s %4s %8s %-6s %6s %6s %8s %11s %8s %8s %8s\n", "ROLE", "STATE",

@@ -11,7 +11,9 @@
  *      "missing": [{"name": "decode-2", "model": "llama", "role": "decode",
  *                   "address": "127.0.0.1:4005", "silent_ms": 12000}],
  *      "refused": [{"name": "decode-1", "role": "decode", "address": "127.0.0.1:4004",
- *                   "sentence": "..."}]}
+ *                   "sentence": "..."}],
+ *      "slo": [{"name": "chat", "hour": {"attained": 97, "missed": 3}, "goodput_per_second": 1.6,
+ *               "goodput_per_device": 0.4, "error_budget_left": 0.7}]}
  *
  * state: "up" (the router has a session with it), "draining", or "down" (it registered, but there
  * is no session). Missing: it didn't leave, and isn't heard of any more; it is read as a worker of
@@ -21,6 +23,7 @@
 #ifndef BATON_CLI_CLUSTER_STATUS_H
 #define BATON_CLI_CLUSTER_STATUS_H
 
+#include "common/base/domain/slo.h"
 #include "common/base/status.h"
 #include "common/base/str.h"
 #include "common/cli/cluster_file.h"
@@ -60,7 +63,17 @@ struct refused_status {
     char name[64], role[16], address[128], sentence[512];
 };
 
+/* An SLO class. */
+struct class_status {
+    char name[SLO_MAX_NAME_BYTES + 1];
+    int64_t attained, missed;          /* in the last hour */
+    double goodput, goodput_of_device; /* a second, in the last minute */
+    double error_budget_left;          /* 1: all; below 0: overdrawn */
+};
+
 struct cluster_status {
+    size_t class_count;
+    struct class_status classes[SLO_MAX_CLASSES];
     size_t model_count;
     struct model_status models[CLUSTER_STATUS_MAX_MODELS];
     size_t refused_count;

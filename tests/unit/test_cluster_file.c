@@ -348,10 +348,15 @@ static void test_status_of_two_models(void **state)
         "{\"name\": \"decode-0\", \"model\": \"llama\", \"role\": \"decode\", \"address\": "
         "\"127.0.0.1:4\", \"state\": \"up\"}], "
         "\"refused\": [{\"name\": \"decode-2\", \"role\": \"decode\", \"address\": "
-        "\"127.0.0.1:6\", \"sentence\": \"no folder\"}]}";
+        "\"127.0.0.1:6\", \"sentence\": \"no folder\"}], "
+        "\"slo\": [{\"name\": \"chat\", \"hour\": {\"attained\": 7, \"missed\": 1}, "
+        "\"goodput_per_second\": 1.5, \"goodput_per_device\": 0.75, \"error_budget_left\": -0.25}, "
+        "{\"name\": \"batch\", \"goodput_per_second\": 0, \"goodput_per_device\": 0, "
+        "\"error_budget_left\": 1}]}";
     struct error err;
     struct cluster_status status;
-    assert_int_equal(cluster_status_parse(text, strlen(text), &status, &err), STATUS_OK);
+    if (cluster_status_parse(text, strlen(text), &status, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
     assert_int_equal(status.model_count, 2);
     assert_int_equal(status.refused_count, 1);
     struct str table;
@@ -360,7 +365,11 @@ static void test_status_of_two_models(void **state)
     assert_ptr_equal(strstr(table.data,
                             "model llama   numerics f32   queue 2   running 0   workers 1 of 1 up\n"
                             "model qwen-of-a-long-name-which-is-cut-off   queue 1   running 4   "
-                            "workers 0 of 1 up\n\n"
+                            "workers 0 of 1 up\n"
+                            "class chat   attained 87.5% of 8 in the last hour   goodput 1.50/s, "
+                            "0.75/s per device   error budget left -25%\n"
+                            "class batch   no request in the last hour   goodput 0.00/s, 0.00/s "
+                            "per device   error budget left 100%\n\n"
                             "NAME           MODEL                            ROLE     STATE "),
                      table.data);
     assert_non_null(
@@ -370,9 +379,13 @@ static void test_status_of_two_models(void **state)
     assert_non_null(
         strstr(table.data, "\n\nrefused: decode-2 (decode at 127.0.0.1:6): no folder\n"));
     str_deinit(&table);
-    static const char *const bad[] = {
-        "{\"models\": 1, \"workers\": []}", "{\"models\": [{\"name\": 1}], \"workers\": []}",
-        "{\"refused\": [{}], \"workers\": []}", "{\"refused\": {}, \"workers\": []}"};
+    static const char *const bad[] = {"{\"models\": 1, \"workers\": []}",
+                                      "{\"models\": [{\"name\": 1}], \"workers\": []}",
+                                      "{\"refused\": [{}], \"workers\": []}",
+                                      "{\"refused\": {}, \"workers\": []}",
+                                      "{\"slo\": {}, \"workers\": []}",
+                                      "{\"slo\": [{}], \"workers\": []}",
+                                      "{\"slo\": [{\"name\": \"a\"}], \"workers\": []}"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_not_equal(cluster_status_parse(bad[i], strlen(bad[i]), &status, &err),
                              STATUS_OK);

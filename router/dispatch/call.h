@@ -146,7 +146,7 @@ struct request {
     struct request_timing timing;
     struct answer_length expected;   /* its whole answer */
     uint32_t expect_at;              /* tokens with which that is looked up again */
-    struct slo_prediction predicted; /* when it was placed last; 0: not known */
+    struct slo_prediction predicted; /* when it was placed first; 0: not known */
     struct answer_deltas out;
     uint32_t *emitted;
     uint32_t emitted_count, emitted_capacity;

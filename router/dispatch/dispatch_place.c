@@ -229,10 +229,11 @@ static void place(struct dispatch *dispatch, struct request *request, struct rou
             candidates_get(&dispatch->placement.candidates, choice.decode);
         request->kind = (struct route_kind){decode->is.model_hash, decode->is.numerics_id};
     }
-    request->predicted = (struct slo_prediction){
-        .ttft_us = (uint64_t)request->placing.predicted.ttft_us,
-        .tpot_us = (uint64_t)request->placing.predicted.tpot_us,
-    };
+    const struct prediction *predicted = &request->placing.predicted;
+    if (predicted->known && !request->predicted.ttft_us)
+        request->predicted.ttft_us = (uint64_t)predicted->ttft_us;
+    if (predicted->known && !request->predicted.tpot_us) /* perhaps not before it is bound */
+        request->predicted.tpot_us = (uint64_t)predicted->tpot_us;
     request_life_on_placed(&request->life, dispatch->now_us, choice.prefill, reader, &actions);
     breakers_placed(&dispatch->breakers, &request->life, dispatch->now_us);
     request_execute(dispatch, request, &actions);

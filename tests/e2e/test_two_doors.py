@@ -70,7 +70,7 @@ WRONG = [
     (X, dict(logit_bias={2048: 1})), (X, dict(logit_bias={7: 100.5})), (X, dict(logit_bias={i: 1 for i in range(1025)})),
     (X, dict(stop=["a" * 257])), (X, dict(stop=["a"] * 17)), (X, dict(stop=[""])), (X, dict(stop_ids=[2048])), (X, dict(stop_ids=list(range(65)))),
     ("", {}), ([], {}), ([2048], {}), ([1] * 2048, dict(max_tokens=1)), (LONG * 100, dict(max_tokens=1)), ("a" * ((4 << 20) + 1), {}), (None, {}),
-    (X, dict(model="nobody")), (X, dict(priority="now")),
+    (X, dict(model="nobody")), (X, dict(priority="now")), (X, dict(slo_class="nobody")),
     (X, dict(constraint=dict(json_schema={"not": {}}))), (X, dict(constraint=dict(regex="("))), (X, dict(constraint=dict(choice=[]))), (X, dict(constraint=dict(choice=["a", ""]))),
     (X, dict(constraint=dict(regex="(a|b)*a(a|b){20}"))), (X, dict(constraint=dict(json_schema={"enum": ["y" * 200000]}))),
 ]

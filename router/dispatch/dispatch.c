@@ -452,6 +452,9 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
     size_t calls = most_calls(config);
     const struct placement_config placement = {.model_count = config->models->count,
                                                .policy = config->policy,
+                                               .has_classes =
+                                                   config->models->items[0].limits.slo &&
+                                                   config->models->items[0].limits.slo->count,
                                                .seed = rng_entropy(),
                                                .prefix_limit = config->prefix_limit,
                                                .force_local = config->force_local_prefill,

@@ -320,6 +320,12 @@ bool candidates_pair_is_blocked(const struct candidates *candidates, const struc
     return found && found->until_us > now_us;
 }
 
+bool candidate_is_starting(const struct candidate *worker)
+{
+    return worker->proven < CANDIDATE_PROVEN &&
+           worker->is.requests >= CANDIDATE_FIRST_REQUESTS + worker->proven;
+}
+
 /* -------------------------------------------------------------------------------------- misfits */
 
 /* Returns the place of the first misfit that isn't below `prefill`. */

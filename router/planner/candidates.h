@@ -67,6 +67,11 @@ struct candidate_pair {
     uint64_t until_us;
 };
 
+/* A new worker takes so many requests at once, and one more for each prompt that it has computed or
+ * taken over, until these are CANDIDATE_PROVEN. Its caches are cold, and its costs unknown. */
+#define CANDIDATE_FIRST_REQUESTS 4
+#define CANDIDATE_PROVEN         64
+
 struct placement_request;
 TAILQ_HEAD(placement_requests, placement_request);
 
@@ -81,6 +86,7 @@ struct candidate {
     uint64_t *misfits;           /* decode: [misfit_count] keys of prefill workers, ascending */
     size_t misfit_count, misfit_capacity;
     size_t blocked_pairs;               /* decode: pairs with it that are kept apart */
+    uint32_t proven;                    /* prompts computed or taken over */
     struct placement_requests requests; /* placed on it; placement.h has them */
 };
 
@@ -145,6 +151,9 @@ bool candidates_pair_is_blocked(const struct candidates *candidates, const struc
 enum status candidates_misfit(struct candidates *candidates, uint64_t prefill,
                               uint64_t decode) WARN_UNUSED;
 bool candidate_misfits(const struct candidate *decode, uint64_t prefill);
+
+/* True: it is new, and has as many requests as it may for now. */
+bool candidate_is_starting(const struct candidate *worker);
 
 /* Brings the capacities of the kind up to date. */
 void candidate_kind_refresh(struct candidate_kind *kind);

@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,9 +241,18 @@ static void keep_promise(struct placement *placement, const struct placement_req
         promise->id = prefix_index_promise(index, key, names, now_us);
 }
 
+/* The worker of this key has computed or taken over the request's prompt, if `now`. */
+static void note_proof(const struct placement_share *share, uint64_t key, bool now)
+{
+    if (now && share->worker && share->worker->is.key == key)
+        share->worker->proven++;
+}
+
 void placement_track(struct placement *placement, struct placement_request *request,
                      const struct placement_use *use)
 {
+    note_proof(&request->prefill, use->prefill, use->prefilled && !request->use.prefilled);
+    note_proof(&request->decode, use->decode, use->confirmed && !request->use.confirmed);
     request->use = *use;
     set_prefill(placement, request, prefill_share(placement, request));
     set_decode(placement, request, decode_share(placement, request));
@@ -654,6 +664,79 @@ static void fill_in(const struct placement *placement, struct route_request *req
     request->now_us = now_us;
 }
 
+/* All that the policy knows of a request. */
+struct asked {
+    struct policy_ask policy;
+    struct goodput_request request;
+    struct goodput_pool pool;
+    struct prefix_holder holders[ROUTE_EXACT];
+};
+
+static void ask_policy(struct placement *placement, const struct placement_request *request,
+                       const struct placement_ask *ask, struct asked *asked)
+{
+    const struct placement_config *config = &placement->config;
+    const struct candidate_pool *pool = &placement->candidates.pools[request->model];
+    const struct goodput_class *slo = ask->slo_class < SLO_MAX_CLASSES
+                                          ? &placement->classes[request->model][ask->slo_class]
+                                          : NULL;
+    double weight =
+        slo ? (double)placement_weight(placement, request->model, ask->slo_class, ask->percentile) /
+                  BOOKS_WEIGHT_ONE
+            : 1;
+    *asked =
+        (struct asked){.policy =
+                           {
+                               .policy = config->policy,
+                               .tuning = config->tuning,
+                               .has_classes = config->has_classes,
+                               .prompt_tokens = ask->request.prompt_tokens,
+                               .goodput = &config->goodput,
+                               .pool = &asked->pool,
+                               .request = ask->predict.answer_tokens >= 1 ? &asked->request : NULL,
+                           },
+                       .request = {.is = ask->predict, .slo = slo, .weight = weight},
+                       .pool = {.demand = &placement->demands[request->model],
+                                .prefills = pool->roles[ROLE_PREFILL].up,
+                                .decodes = pool->roles[ROLE_DECODE].up,
+                                .now_us = placement->pass.now_us}};
+    if (slo && !request->heard && request->turn == PLACEMENT_NEW && asked->policy.request)
+        goodput_arrived(&placement->demands[request->model], &ask->predict, weight,
+                        placement->pass.now_us);
+    if (config->policy == PLACEMENT_GOODPUT && rng_unit(&placement->rng) < POLICY_EXPLORE) {
+        asked->policy.policy = PLACEMENT_ROUND_ROBIN;
+        asked->policy.explores = true;
+    }
+    if (placement->prefix_index && ask->prefix_kind_count) {
+        struct policy_ask *policy = &asked->policy;
+        policy->holder_count =
+            prefix_index_match(placement->prefix_index, ask->prefixes, ask->prefix_kind_count,
+                               asked->holders, ROUTE_EXACT);
+        policy->holders = asked->holders;
+        policy->prefixes = placement->prefix_index;
+        policy->names = ask->prefixes;
+        policy->name_kinds = ask->prefix_kind_count;
+    }
+}
+
+/* Notes what is to be expected of a place for a prompt. */
+static void note_prediction(const struct placement *placement, struct placement_request *request,
+                            const struct asked *asked, const struct route_choice *choice)
+{
+    const struct policy_ask *policy = &asked->policy;
+    uint64_t computes = choice->prefill ? choice->prefill : choice->decode;
+    struct predict_choice place = {
+        .way = choice->prefill ? PREDICT_PAIR : PREDICT_LOCAL,
+        .prefill = candidates_get(&placement->candidates, choice->prefill),
+        .decode = candidates_get(&placement->candidates, choice->decode),
+        .cached_tokens = policy->prefixes ? prefix_index_tokens(policy->prefixes, computes) : 0};
+    if (!policy->request)
+        return;
+    predict(&policy->request->is, &place, COST_P50, &request->predicted);
+    request->cached_tokens = place.cached_tokens;
+    request->hopeless = asked->request.slo == NULL || goodput_is_late(&policy->request->is);
+}
+
 struct route_choice placement_choose(struct placement *placement, struct placement_request *request,
                                      const struct placement_ask *ask, uint64_t *placed_tokens)
 {
@@ -661,27 +744,32 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
     struct placement_pass *pass = &placement->pass;
     struct route_request asked = ask->request;
     struct route_choice choice = {.outcome = ROUTE_FULL, .away_since_us = UINT64_MAX};
+    struct asked policy;
     request->prefixes = ask->prefixes;
     request->prefix_kind_count = ask->prefix_kind_count;
     fill_in(placement, &asked, pass->now_us);
-    *placed_tokens = asked.total_tokens;
     if (ask->most_tokens) {
         uint64_t room = route_room(candidates, request->model, &asked, ask->handle);
         if (room) /* otherwise the sentence says what it lacks */
-            *placed_tokens = room < ask->most_tokens ? room : ask->most_tokens;
+            asked.total_tokens = room < ask->most_tokens ? room : ask->most_tokens;
     }
-    asked.total_tokens = *placed_tokens;
+    *placed_tokens = asked.total_tokens;
     bool known = is_known_full(placement, request, ask, asked.total_tokens);
-    if (!known && ask->handle)
-        choice = route_handle(candidates, request->model, &asked, ask->handle, &placement->rng);
-    else if (!known)
-        choice = route_request(candidates, request->model, &asked, &placement->rng);
+    if (!known) {
+        ask_policy(placement, request, ask, &policy);
+        asked.policy = &policy.policy;
+        choice = ask->handle ? route_handle(candidates, request->model, &asked, ask->handle,
+                                            &placement->rng)
+                             : route_request(candidates, request->model, &asked, &placement->rng);
+    }
     bool turned = !pass->stopped || request->turn == PLACEMENT_REGIVE;
     if (choice.outcome == ROUTE_PLACED && !turned) /* it hears that there are workers, and waits */
         choice = (struct route_choice){.outcome = ROUTE_FULL, .away_since_us = UINT64_MAX};
     pass->unheard -= request->heard != pass->facts;
     request->heard = pass->facts;
     set_lacks(&placement->queues[request->model], request, choice.outcome == ROUTE_NO_WORKER);
+    if (choice.outcome == ROUTE_PLACED && !ask->handle)
+        note_prediction(placement, request, &policy, &choice);
     if (choice.outcome == ROUTE_PLACED && request->in)
         end_turn(placement, request->in);
     if (choice.outcome == ROUTE_FULL && !known && turned)
@@ -698,12 +786,18 @@ void placement_placed(struct placement *placement, const struct placement_reques
                       uint64_t prefill, uint64_t decode)
 {
     struct placement_queue *queue = &placement->queues[request->model];
+    const struct prediction *predicted = &request->predicted;
     const uint64_t keys[] = {prefill, decode};
+    double prefill_us = prefill ? fmin(predicted->prefill_us, predicted->device_us) : 0;
+    const double device_us[] = {prefill_us, predicted->device_us - prefill_us};
     placement->placements++;
     for (int i = 0; i < 2; i++) {
         struct candidate *worker = candidates_get(&placement->candidates, keys[i]);
-        if (worker)
-            worker->is.placed_at = placement->placements;
+        if (!worker)
+            continue;
+        worker->is.placed_at = placement->placements;
+        if (request->turn != PLACEMENT_REGIVE)
+            goodput_floor_note(&worker->floor, device_us[i], request->hopeless);
     }
     uint64_t now_us = placement->pass.now_us;
     queue->recent_us[queue->placed++ % PLACEMENT_RECENT] = now_us;

@@ -100,6 +100,7 @@ struct placement_request {
     struct placement_share prefill, decode;
     struct prediction predicted; /* at the last place that was chosen for its prompt */
     uint64_t cached_tokens;      /* there, of its prompt */
+    bool hopeless;               /* then: nothing let it attain, or it has no objectives */
     struct placement_promise prefill_promise, decode_promise;
     const struct prefix_names *prefixes; /* as last asked with; the asker's */
     size_t prefix_kind_count;
@@ -167,7 +168,9 @@ struct placement_pass {
 struct placement_config {
     size_t model_count;
     enum placement_policy policy;
+    struct policy_tuning tuning;
     struct goodput_config goodput;
+    bool has_classes;      /* SLO classes: some requests have objectives */
     uint64_t seed;         /* draws samples */
     uint32_t prefix_limit; /* pairs (block, worker) of the prefix index; 0: there is none */
     bool force_local;      /* decode workers compute all prompts themselves */
@@ -233,7 +236,7 @@ void placement_begin(struct placement *placement, size_t model, uint64_t now_us)
 struct placement_request *placement_next(struct placement *placement);
 
 struct placement_ask {
-    /* total_tokens: the fewest that it needs room for. The last three fields are filled in. */
+    /* total_tokens: the fewest that it needs room for. The policy and the last fields are filled in. */
     struct route_request request;
     const struct route_handle *handle; /* NULL: its prompt is to be computed */
     /* Not 0: each place sets anew how long the answer may become. It is placed for as much of this
@@ -249,7 +252,8 @@ struct placement_ask {
     double percentile;  /* its class's */
 };
 /* Decides about the request that placement_next returned. *placed_tokens: it is placed for so many,
- * prompt and answer. */
+ * prompt and answer. Predicts what comes of a place for its prompt (request->predicted), whatever
+ * the policy, where ask->predict says how long its answer may get. */
 struct route_choice placement_choose(struct placement *placement, struct placement_request *request,
                                      const struct placement_ask *ask, uint64_t *placed_tokens);
 /* The choice was executed. `decode` 0: the prefill worker draws the last token. */

@@ -1,47 +1,59 @@
 #include "router/planner/route_policy.h"
 
-/* The order of choices: fewest avoided workers, least work, longest unused. The score of a pair is
- * the sum of its workers' scores, so that the best of each role make the best pair. */
+/* The order of choices: fewest avoided workers, fewest that have just come, least cost, least work,
+ * longest unused. The score of a pair is the sum of its workers' scores, so that the best of each
+ * role make the best pair, except that a joint policy gives pairs a cost of their own. */
 struct score {
-    unsigned avoided;
+    unsigned avoided, starting;
+    struct policy_cost cost;
     uint64_t work_tokens, placed_at;
 };
 
-static bool better(struct score a, struct score b)
+static bool better(const struct score *a, const struct score *b)
 {
-    if (a.avoided != b.avoided)
-        return a.avoided < b.avoided;
-    if (a.work_tokens != b.work_tokens)
-        return a.work_tokens < b.work_tokens;
-    return a.placed_at < b.placed_at;
+    if (a->avoided != b->avoided)
+        return a->avoided < b->avoided;
+    if (a->starting != b->starting)
+        return a->starting < b->starting;
+    if (a->cost.first != b->cost.first)
+        return a->cost.first < b->cost.first;
+    if (a->cost.second != b->cost.second)
+        return a->cost.second < b->cost.second;
+    if (a->cost.third != b->cost.third)
+        return a->cost.third < b->cost.third;
+    if (a->work_tokens != b->work_tokens)
+        return a->work_tokens < b->work_tokens;
+    return a->placed_at < b->placed_at;
 }
+
+/* A worker that could take the request. */
+struct look {
+    struct policy_item item;
+    struct score score; /* its cost is the item's */
+};
 
 /* The best workers of one role, the best first. */
 struct shortlist {
+    enum policy_stage stage;
     size_t count, most; /* most: at most ROUTE_EXACT */
     /* They compute prompts by themselves. A pair comes before such a decode worker, so that the odd
      * one of a cluster gets requests only where the others are full or have just failed. */
     bool odd;
-    const struct candidate *items[ROUTE_EXACT];
-    struct score scores[ROUTE_EXACT];
+    struct look looks[ROUTE_EXACT];
 };
 
-static void shortlist_offer(struct shortlist *list, const struct candidate *item,
-                            struct score score)
+static void shortlist_offer(struct shortlist *list, const struct look *look)
 {
     size_t at = list->count;
-    if (at == list->most && !better(score, list->scores[at - 1]))
+    if (at == list->most && !better(&look->score, &list->looks[at - 1].score))
         return;
     for (size_t i = 0; i < list->count; i++)
-        if (list->items[i] == item) /* a sample may meet it twice */
+        if (list->looks[i].item.worker == look->item.worker) /* a sample may meet it twice */
             return;
     at -= at == list->most;
-    for (; at > 0 && better(score, list->scores[at - 1]); at--) {
-        list->items[at] = list->items[at - 1];
-        list->scores[at] = list->scores[at - 1];
-    }
-    list->items[at] = item;
-    list->scores[at] = score;
+    for (; at > 0 && better(&look->score, &list->looks[at - 1].score); at--)
+        list->looks[at] = list->looks[at - 1];
+    list->looks[at] = *look;
     list->count += list->count < list->most;
 }
 
@@ -49,13 +61,15 @@ struct search {
     const struct candidates *all;
     const struct candidate_pool *pool;
     const struct route_request *request;
+    const struct policy_ask *ask;
     const struct route_handle *handle; /* NULL: the prompt is to be computed */
-    struct rng *rng;                   /* NULL: looks at all */
+    struct rng *rng;                   /* draws samples; NULL: looks at all */
+    struct rng *draws;                 /* the policy's; NULL: none */
     bool with_blocked;                 /* no block counts */
     /* The best choice so far. */
     bool found;
     struct score score;
-    uint64_t prefill, decode;
+    struct decision_alternative chosen;
     /* Facts about all candidates, for the outcome if none takes the request. */
     bool candidate;       /* there is one: its workers match */
     bool fits;            /* one is large enough too */
@@ -63,6 +77,18 @@ struct search {
     uint64_t most_tokens; /* for one request, on the candidates' decode workers */
     uint64_t away_since_us;
 };
+
+static struct search search_of(const struct candidates *candidates, size_t model,
+                               const struct route_request *request, struct rng *draws)
+{
+    static const struct policy_ask least_tokens = {.policy = PLACEMENT_LEAST_TOKENS};
+    return (struct search){.all = candidates,
+                           .pool = &candidates->pools[model],
+                           .request = request,
+                           .with_blocked = candidates->blocked_until_us <= request->now_us,
+                           .ask = request->policy ? request->policy : &least_tokens,
+                           .draws = draws};
+}
 
 static bool is_ready(const struct search *s, const struct candidate *worker)
 {
@@ -98,22 +124,36 @@ static bool holds(const struct candidate_kind *kind, const struct route_handle *
            kind->numerics_id == handle->numerics_id;
 }
 
-static void offer(struct search *s, struct score score, uint64_t prefill, uint64_t decode)
+/* Offers a choice. `prefill` NULL: the decode worker does all that is to be done. */
+static void offer(struct search *s, const struct look *prefill, const struct look *decode,
+                  struct score score, struct decision_alternative *choice)
 {
-    if (s->found && !better(score, s->score))
+    choice->prefill = prefill ? prefill->item.worker->is.key : 0;
+    choice->decode = decode->item.worker->is.key;
+    decision_consider(s->request->decision, choice);
+    if (s->found && !better(&score, &s->score))
         return;
     s->found = true;
     s->score = score;
-    s->prefill = prefill;
-    s->decode = decode;
+    s->chosen = *choice;
 }
 
 /* --------------------------------------------------------------------------- the best of a kind */
 
-static uint64_t work_of(const struct candidate *worker)
+/* Enters a worker in the list, by the policy. */
+static void look_at(const struct search *s, struct shortlist *list, const struct candidate *worker,
+                    unsigned avoided)
 {
     uint64_t work = worker->is.work_tokens, reported = worker->is.reported_tokens;
-    return work > reported ? work : reported;
+    struct look look;
+    policy_look(s->ask, list->stage, worker, s->draws, &look.item);
+    look.score = (struct score){.avoided = avoided,
+                                .starting = s->ask->policy != PLACEMENT_LEAST_TOKENS &&
+                                            candidate_is_starting(worker),
+                                .cost = look.item.cost,
+                                .work_tokens = work > reported ? work : reported,
+                                .placed_at = worker->is.placed_at};
+    shortlist_offer(list, &look);
 }
 
 static void consider_prefill(const struct search *s, struct shortlist *list,
@@ -121,38 +161,53 @@ static void consider_prefill(const struct search *s, struct shortlist *list,
 {
     if (is_ready(s, prefill) && s->request->prompt_tokens <= prefill->is.capacity_tokens &&
         !holds_enough(prefill))
-        shortlist_offer(list, prefill,
-                        (struct score){prefill->is.key == s->request->avoid_prefill,
-                                       work_of(prefill), prefill->is.placed_at});
+        look_at(s, list, prefill, prefill->is.key == s->request->avoid_prefill);
 }
 
-/* `idle`: the decode worker of this pair gets no command. */
+/* `idle`: the decode worker of this pair gets no command. All such workers are equal. */
 static void consider_decode(const struct search *s, struct shortlist *list,
                             const struct candidate *decode, bool idle)
 {
     const struct route_worker *is = &decode->is;
+    unsigned avoided = list->odd + (is->key == s->request->avoid_decode);
     if (!is_ready(s, decode) || s->request->total_tokens > is->capacity_tokens)
         return;
+    if (idle) {
+        shortlist_offer(list, &(struct look){.item = {.worker = decode}, .score = {avoided}});
+        return;
+    }
     /* A worker without others takes any request. Otherwise a prompt above the limit would wait for
      * ever. */
     uint64_t unconfirmed_tokens = is->unconfirmed_tokens + s->request->prompt_tokens;
     bool crowded =
         !s->handle && is->unconfirmed_tokens && unconfirmed_tokens > is->unconfirmed_limit_tokens;
-    if (!idle && (crowded || holds_enough(decode)))
-        return;
-    struct score score = {.avoided = list->odd + (is->key == s->request->avoid_decode)};
-    if (!idle) {
-        score.work_tokens = work_of(decode);
-        score.placed_at = is->placed_at;
-    }
-    shortlist_offer(list, decode, score);
+    if (!crowded && !holds_enough(decode))
+        look_at(s, list, decode, avoided);
 }
 
-/* The workers of a list that are looked at: all, or a sample. */
+/* Replaces the costs by those among the workers of the list. */
+static void compare(const struct search *s, struct shortlist *list)
+{
+    struct policy_item *items[ROUTE_EXACT];
+    if (!policy_compares(s->ask))
+        return;
+    for (size_t i = 0; i < list->count; i++)
+        items[i] = &list->looks[i].item;
+    policy_compare(s->ask, items, list->count, s->draws);
+    struct shortlist sorted = {.stage = list->stage, .most = list->most, .odd = list->odd};
+    for (size_t i = 0; i < list->count; i++) {
+        list->looks[i].score.cost = list->looks[i].item.cost;
+        shortlist_offer(&sorted, &list->looks[i]);
+    }
+    *list = sorted;
+}
+
+/* The workers of a list that are looked at: all, or the holders of the prefix and a sample. */
 struct looks {
+    const struct search *s;
     const struct candidate_list *list;
-    size_t count, at;
-    struct rng *rng; /* NULL: all */
+    size_t count, at, holder;
+    bool samples;
 };
 
 static struct looks looks_at(const struct search *s, const struct candidate_list *list)
@@ -162,42 +217,89 @@ static struct looks looks_at(const struct search *s, const struct candidate_list
     size_t root = 1;
     while (root * root < list->count)
         root++;
-    return (struct looks){.list = list, .count = 4 * root, .rng = s->rng};
+    return (struct looks){.s = s, .list = list, .count = 4 * root, .samples = true};
 }
 
 static const struct candidate *next_look(struct looks *looks)
 {
+    const struct candidate_list *list = looks->list;
+    while (looks->samples && looks->holder < looks->s->ask->holder_count) {
+        uint64_t key = looks->s->ask->holders[looks->holder++].worker;
+        const struct candidate *holder = candidates_get(looks->s->all, key);
+        if (holder && holder->kind && holder->index < list->count &&
+            list->items[holder->index] == holder)
+            return holder;
+    }
     if (looks->at == looks->count)
         return NULL;
     size_t at = looks->at++;
-    return looks->list->items[looks->rng ? rng_below(looks->rng, looks->list->count) : at];
+    return list->items[looks->samples ? rng_below(looks->s->rng, list->count) : at];
 }
 
-/* Offers each prefill worker with the best decode worker that fits it. */
+/* The report of a choice by a policy that adds costs. */
+static struct decision_alternative told(const struct score *score, double ttft_us, double tpot_us)
+{
+    double total = score->cost.first != 0 ? score->cost.first : (double)score->work_tokens;
+    return (struct decision_alternative){
+        .ttft_us = ttft_us, .tpot_us = tpot_us, .p_miss = -1, .total = total};
+}
+
+/* Offers pairs: each prefill worker with the best decode worker that fits it, or with all where the
+ * policy scores pairs jointly. */
 static void pair_up(struct search *s, const struct shortlist *prefills,
                     const struct shortlist *decodes)
 {
+    bool joint = policy_is_joint(s->ask), paired;
+    enum predict_way way = s->request->ends_at_prefill ? PREDICT_PREFILL : PREDICT_PAIR;
+    struct decision_alternative choice;
     for (size_t p = 0; p < prefills->count; p++) {
-        const struct candidate *prefill = prefills->items[p];
-        size_t d = 0;
-        while (d < decodes->count && !may_pair(s, decodes->items[d], prefill->is.key))
-            d++;
-        if (d == decodes->count)
-            continue;
-        struct score a = prefills->scores[p], b = decodes->scores[d];
-        offer(s,
-              (struct score){a.avoided + b.avoided, a.work_tokens + b.work_tokens,
-                             a.placed_at + b.placed_at},
-              prefill->is.key, decodes->items[d]->is.key);
+        const struct look *prefill = &prefills->looks[p];
+        paired = false;
+        for (size_t d = 0; d < decodes->count && !(paired && !joint); d++) {
+            const struct look *decode = &decodes->looks[d];
+            if (!may_pair(s, decode->item.worker, prefill->item.worker->is.key))
+                continue;
+            const struct score *a = &prefill->score, *b = &decode->score;
+            struct score score = {.avoided = a->avoided + b->avoided,
+                                  .starting = a->starting + b->starting,
+                                  .cost = {a->cost.first + b->cost.first,
+                                           a->cost.second + b->cost.second,
+                                           a->cost.third + b->cost.third},
+                                  .work_tokens = a->work_tokens + b->work_tokens,
+                                  .placed_at = a->placed_at + b->placed_at};
+            if (joint)
+                score.cost = policy_score(s->ask, way, &prefill->item, &decode->item, &choice);
+            else
+                choice = told(&score, prefill->item.ttft_us, decode->item.tpot_us);
+            offer(s, prefill, decode, score, &choice);
+            paired = true;
+        }
     }
 }
 
-/* Pairs each decode worker on its own, as the shortlists may hold none that fit each other. One
- * that may pair with all takes the best prefill worker; the others look at all. */
+/* Offers decode workers that do it all: they read a handle, or compute the prompt too. */
+static void offer_alone(struct search *s, const struct shortlist *list)
+{
+    enum predict_way way = s->handle ? PREDICT_READER : PREDICT_LOCAL;
+    struct decision_alternative choice;
+    for (size_t i = 0; i < list->count; i++) {
+        const struct look *look = &list->looks[i];
+        struct score score = look->score;
+        if (policy_is_joint(s->ask))
+            score.cost = policy_score(s->ask, way, NULL, &look->item, &choice);
+        else
+            choice = told(&score, look->item.ttft_us, look->item.tpot_us);
+        offer(s, NULL, look, score, &choice);
+    }
+}
+
+/* Pairs each decode worker on its own, as the shortlists hold none that fit each other. One that
+ * may pair with all takes the best prefill worker; the others look at all. */
 static void pair_singly(struct search *s, const struct candidate_kind *kind,
                         const struct shortlist *best)
 {
-    struct shortlist prefill = {.most = 1}, decode = {.most = 1};
+    struct shortlist prefill = {.stage = POLICY_PREFILL, .most = 1},
+                     decode = {.stage = POLICY_DECODE, .most = 1};
     for (size_t d = 0; d < kind->of[ROLE_DECODE].count; d++) {
         const struct candidate *worker = kind->of[ROLE_DECODE].items[d];
         decode.count = 0;
@@ -219,28 +321,35 @@ static void search_kind(struct search *s, const struct candidate_kind *kind)
 {
     const struct candidate_list *prefills = &kind->of[ROLE_PREFILL],
                                 *decodes = &kind->of[ROLE_DECODE];
-    struct shortlist alone = {.most = 1, .odd = !s->handle}, prefill = {.most = ROUTE_BEST},
-                     decode = {.most = ROUTE_BEST};
+    size_t most = s->rng && !policy_compares(s->ask) ? ROUTE_BEST : ROUTE_EXACT;
+    bool joint = policy_is_joint(s->ask);
+    struct shortlist prefill = {.stage = POLICY_PREFILL, .most = most},
+                     decode = {.stage = POLICY_DECODE, .most = most},
+                     alone = {.stage = s->handle ? POLICY_DECODE : POLICY_ALONE,
+                              .most = most,
+                              .odd = !s->handle && !joint};
     bool none = s->request->local || !prefills->count, idle = s->request->ends_at_prefill;
     const struct candidate *worker;
     for (struct looks looks = looks_at(s, decodes); (worker = next_look(&looks));) {
-        if (s->handle) {
-            if (may_pair(s, worker, s->handle->prefill))
-                consider_decode(s, &alone, worker, false);
-        } else if (none || (kind->misfit_count && candidate_is_alone(worker))) {
-            consider_decode(s, &alone, worker, false);
-        } else {
+        bool paired = !s->handle && !none && !(kind->misfit_count && candidate_is_alone(worker));
+        if (s->handle && !may_pair(s, worker, s->handle->prefill))
+            continue;
+        if (paired)
             consider_decode(s, &decode, worker, idle);
-        }
+        if (!paired || joint)
+            consider_decode(s, &alone, worker, false);
     }
-    if (alone.count)
-        offer(s, alone.scores[0], 0, alone.items[0]->is.key);
+    compare(s, &alone);
+    offer_alone(s, &alone);
     if (none || s->handle)
         return;
     for (struct looks looks = looks_at(s, prefills); (worker = next_look(&looks));)
         consider_prefill(s, &prefill, worker);
+    compare(s, &prefill);
+    if (!idle) /* otherwise all of them are equal */
+        compare(s, &decode);
     pair_up(s, &prefill, &decode);
-    if ((kind->misfit_count || kind->blocked_pairs) && !s->rng)
+    if ((kind->misfit_count || kind->blocked_pairs) && !s->rng && !s->found)
         pair_singly(s, kind, &prefill);
 }
 
@@ -325,7 +434,7 @@ static void search_away(struct search *s, const struct candidate_kind *kind)
 {
     const struct candidate_list *decodes = &kind->of[ROLE_DECODE];
     struct reach shared = reach_of(s, kind, NULL);
-    struct shortlist alone = {.most = 1};
+    struct shortlist alone = {.stage = POLICY_ALONE, .most = ROUTE_EXACT};
     for (size_t i = 0; i < decodes->count; i++) {
         const struct candidate *decode = decodes->items[i];
         struct reach reach = reach_at(s, decode, shared);
@@ -334,8 +443,8 @@ static void search_away(struct search *s, const struct candidate_kind *kind)
         see(s, decode, true, true);
         consider_decode(s, &alone, decode, false);
     }
-    if (alone.count)
-        offer(s, alone.scores[0], 0, alone.items[0]->is.key);
+    compare(s, &alone);
+    offer_alone(s, &alone);
 }
 
 /* The obstacle of a ready decode worker that isn't full. */
@@ -380,11 +489,14 @@ static void each_kind(struct search *s,
 
 static struct route_choice choice_of(const struct search *s)
 {
-    if (s->found)
+    if (s->found) {
+        decision_choose(s->request->decision, &s->chosen,
+                        s->ask->explores ? DECISION_EXPLORED : DECISION_LEAST);
         return (struct route_choice){.outcome = ROUTE_PLACED,
-                                     .prefill = s->prefill,
-                                     .decode = s->decode,
+                                     .prefill = s->chosen.prefill,
+                                     .decode = s->chosen.decode,
                                      .away_since_us = UINT64_MAX};
+    }
     enum route_outcome outcome = ROUTE_NO_WORKER;
     if (s->ready)
         outcome = ROUTE_FULL;
@@ -423,10 +535,7 @@ static struct route_choice request_exactly(struct search s)
 struct route_choice route_request(const struct candidates *candidates, size_t model,
                                   const struct route_request *request, struct rng *rng)
 {
-    struct search s = {.all = candidates,
-                       .pool = &candidates->pools[model],
-                       .request = request,
-                       .with_blocked = candidates->blocked_until_us <= request->now_us};
+    struct search s = search_of(candidates, model, request, rng);
     if (rng && is_large(s.pool)) {
         struct search sampled = s;
         sampled.rng = rng;
@@ -502,11 +611,8 @@ struct route_choice route_handle(const struct candidates *candidates, size_t mod
                                  const struct route_request *request,
                                  const struct route_handle *handle, struct rng *rng)
 {
-    struct search s = {.all = candidates,
-                       .pool = &candidates->pools[model],
-                       .request = request,
-                       .handle = handle,
-                       .with_blocked = candidates->blocked_until_us <= request->now_us};
+    struct search s = search_of(candidates, model, request, rng);
+    s.handle = handle;
     if (rng && is_large(s.pool)) {
         struct search sampled = s;
         sampled.rng = rng;

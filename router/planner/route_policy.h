@@ -1,19 +1,23 @@
-/* Chooses the workers of a request: the pair (prefill, decode) with the least queued work, or a
- * decode worker alone. PURE: a function of the candidates, the request and the rules.
+/* Chooses the workers of a request: the best pair (prefill, decode) by the placement policy
+ * (policy.h), or a decode worker alone. PURE: a function of the candidates, the request, the rules
+ * and the draws.
  *
  * The candidates are the workers of one model (candidates.h). The two of a pair must be of one
  * kind: equal weights, KV layout and numerics id. An answer keeps the weights and numerics that it
  * began with, as a mixture would be an answer that neither would have given. A worker that fits no
  * worker of the other role counts as absent. A decode worker computes a prompt itself only if no
  * prefill worker fits it, if those that do have been away for a while, or if the rules force it;
- * where none fits it, pairs come first. Work counts in tokens from its placement, not from a
+ * where none fits it, pairs come first. A joint policy scores decode workers that would compute the
+ * prompt beside the pairs. Work counts in tokens from its placement, not from a
  * worker's report, so that a burst spreads. Reports are a lower bound, as others may use the worker
  * too. A blocked worker, and a blocked pair, is used only where no other is ready. The two of a
- * blocked pair stay open to other partners. The pair doesn't matter if no bytes are read.
+ * blocked pair stay open to other partners. The pair doesn't matter if no bytes are read. A worker
+ * that has just come takes few requests at first, where others take them (candidate_is_starting).
  *
  * Cost: a list of at most ROUTE_EXACT workers is searched whole. A longer one, with n workers, is
- * searched in a random sample of 4 sqrt(n), and the ROUTE_BEST best of each role are paired: the
- * power of d choices (Mitzenmacher, TPDS'01). A request that finds no place in the sample is
+ * searched in a random sample of 4 sqrt(n), with the holders of its prefix, and the ROUTE_BEST best
+ * of each role are paired (ROUTE_EXACT of policies that compare): the power of d choices
+ * (Mitzenmacher, TPDS'01). A request that finds no place in the sample is
  * searched for among all before it is told so: no bad luck refuses one. It takes time in
  * proportion to the workers, and to the decode workers with misfits or blocked pairs times the
  * prefill workers. */
@@ -23,8 +27,9 @@
 #include "common/base/rng.h"
 #include "router/planner/candidates.h"
 #include "router/planner/decision_log.h"
+#include "router/planner/policy.h"
 
-#define ROUTE_EXACT 16
+#define ROUTE_EXACT POLICY_MOST
 #define ROUTE_BEST  4
 
 /* The properties of a worker on which an answer's bytes depend. */
@@ -38,6 +43,7 @@ struct route_request {
     uint64_t total_tokens;         /* prompt + longest answer */
     bool ends_at_prefill; /* the decode worker of its pair gets no command, and may be full */
     uint64_t avoid_prefill, avoid_decode; /* just failed; only if there are no others. 0: none */
+    const struct policy_ask *policy;      /* NULL: least tokens */
     bool local;                           /* always compute the prompt on the decode worker */
     /* If no pair is ready: compute it on a decode worker if its matching prefill workers have all
      * been away since this time or longer; 0: never. */

@@ -83,6 +83,11 @@ def test_same_request_same_bytes(start_cluster, connect, tmp_path):
     assert ["decode.rot", "fail"] == cluster.failpoint_hits()[-1][:2]
     assert rotten[0][0] == sound[0][0] and rotten[0][1:] != sound[0][1:], "the first token is the prefill worker's, the others are not right"
     assert all(a != b for a, b in zip(rotten[1][1:], sound[1][1:])), "every later row has read it"
+    cluster.stop()
+
+    cluster, client = run("shm", 2, 2, 64, flags=["--placement-policy", "goodput", "--slo-class", "name=chat,ttft=60s,tpot=30s", "--slo-default", "chat"])
+    for company in (False, True):
+        assert [outcome(a) for a in ask(client, requests, company)] == alone, "placed by goodput"
 
 
 def test_steps_and_reads_take_their_time(start_cluster, connect, tmp_path):
@@ -155,6 +160,7 @@ def test_capacity_constraints_and_logprobs(start_cluster, connect, monkeypatch):
 @pytest.mark.parametrize("flags,sentences", [
     (["--engine", "mock"], ["--engine mock needs --profile"]),
     (["--profile", "instant"], ["--profile is for --engine mock alone"]),
+    (["--placement-policy", "best"], ["--placement-policy", "least-tokens", "goodput"]),
     (["--engine", "mock", "--profile", "h100"], ["no profile 'h100'", "instant", "a100-opt-13b-tp1-vllm"]),
     (["--engine", "mock", "--profile", "/nowhere/a.json"], ["/nowhere/a.json"]),
 ])

@@ -18,20 +18,20 @@ PLANNER = TOP / "router/planner"
 FLAGS = ["-std=gnu17", "-O0", "-D_GNU_SOURCE", "-fno-strict-aliasing", "-w"]
 PRODUCT = [
     *(PLANNER / name for name in ("admission.c", "answer_length.c", "breaker.c", "calibration.c", "candidates.c", "decision_log.c", "goodput.c",
-                                  "placement.c", "predict.c", "prefix_index.c", "prefix_pairs.c", "prompt_names.c", "request_life.c", "route_policy.c",
+                                  "placement.c", "policy.c", "predict.c", "prefix_index.c", "prefix_pairs.c", "prompt_names.c", "request_life.c", "route_policy.c",
                                   "step_watch.c", "worker_books.c")),
-    *(TOP / "common/base/domain" / name for name in ("cost_fit.c", "prefix_hash.c")),
+    *(TOP / "common/base/domain" / name for name in ("cost_fit.c", "placement_policy.c", "prefix_hash.c")),
     *(TOP / "common/engine/sched" / name for name in ("eviction.c", "kv_blocks.c", "prefix_cache.c")),
     *(TOP / "common/base" / name for name in ("assert.c", "map.c", "rng.c", "status.c", "str.c", "utf8.c")),
 ]
 OWN_TESTS = {"breaker.c": ["test_breaker.c"], "step_watch.c": ["test_step_watch.c"], "answer_length.c": ["test_answer_length.c"],
-             "goodput.c": ["test_goodput.c"], "predict.c": ["test_predict.c"],
+             "goodput.c": ["test_goodput.c"], "predict.c": ["test_predict.c"], "policy.c": ["test_placement_policy.c"],
              **dict.fromkeys(["prefix_index.c", "prefix_pairs.c", "prompt_names.c"], ["test_prefix_index.c"])}  # by mutated file; for all others:
-OTHER_TESTS = ["test_placement.c", "test_worker_books.c", "test_candidates.c", "test_route_policy.c", "test_calibration.c", "test_admission.c",
+OTHER_TESTS = ["test_placement.c", "test_placement_policy.c", "test_worker_books.c", "test_candidates.c", "test_route_policy.c", "test_calibration.c", "test_admission.c",
                "test_decision_log.c", "test_prefix_index.c"]
 TESTS = [TOP / "tests/unit" / name for name in sorted({*OTHER_TESTS, *sum(OWN_TESTS.values(), [])})]
 LONG = bool(os.environ.get("BATON_LONG"))
-FEW = {"SEEDS": "400", "EVENTS": "4000"}
+FEW = {"SEEDS": "400", "EVENTS": "4000", "POLICY_SEEDS": "100"}
 
 
 def compile_one(source, target):

@@ -1,6 +1,7 @@
 /* up_plan: command lines, cores, and per-process environment. */
 #include "common/cli/up_plan.h"
 
+#include "common/base/domain/placement_policy.h"
 #include "common/base/str.h"
 
 #include <setjmp.h>
@@ -107,11 +108,16 @@ static void test_a_workers_command_line(void **state)
     assert_string_equal(router.argv[router.argc - 4], "--http-listen");
     assert_string_equal(router.argv[router.argc - 3], "");
     strcpy(fixture.settings.http_listen, "127.0.0.1:8000");
+    fixture.settings.placement_policy = PLACEMENT_GOODPUT;
     router = up_plan_router(&fixture.context);
     assert_string_equal(router.argv[router.front_at], "127.0.0.1:8000");
     assert_string_equal(router.argv[0], "/b/baton-router");
     assert_string_equal(router.argv[router.argc - 1], "127.0.0.1:80");
     assert_string_equal(router.log_path, "/l/router.log");
+    size_t at = 0;
+    while (at < router.argc && strcmp(router.argv[at], "--placement-policy"))
+        at++;
+    assert_string_equal(router.argv[at + 1], "goodput");
     strcpy(fixture.settings.passed.http_cors_origins, "*");
     router = up_plan_router(&fixture.context);
     assert_string_equal(router.argv[router.argc - 2], "--http-cors-origins");

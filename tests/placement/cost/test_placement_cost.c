@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#define LIVES 400 /* counted ones */
+#define LIVES 100 /* counted ones */
 
 static uint64_t blocks_run;
 
@@ -29,9 +29,10 @@ struct cost {
     size_t running;
 };
 
-static void start(struct cost *c, size_t workers, size_t running)
+static void start(struct cost *c, enum placement_policy policy, size_t workers, size_t running)
 {
-    const struct placement_config config = {.model_count = 1, .seed = 1, .local_us = 1000000};
+    const struct placement_config config = {
+        .model_count = 1, .policy = policy, .has_classes = true, .seed = 1, .local_us = 1000000};
     assert_int_equal(placement_init(&c->placement, &config), STATUS_OK);
     c->running = running;
     c->requests = calloc(running, sizeof *c->requests);
@@ -41,6 +42,7 @@ static void start(struct cost *c, size_t workers, size_t running)
                                             .role = key % 2 ? ROLE_PREFILL : ROLE_DECODE,
                                             .ready = true,
                                             .capacity_tokens = 100000,
+                                            .pool_tokens = 1000000,
                                             .unconfirmed_limit_tokens = 1000000000};
         assert_int_equal(placement_worker_set(&c->placement, 0, &worker), STATUS_OK);
     }
@@ -55,8 +57,15 @@ static void place(struct cost *c, size_t i)
     placement_wait(&c->placement, request, PLACEMENT_NEW, 1);
     placement_begin(&c->placement, 0, 1);
     assert_ptr_equal(placement_next(&c->placement), request);
-    const struct placement_ask ask = {.request = {.prompt_tokens = 100, .total_tokens = 200},
-                                      .most_tokens = 300};
+    const struct placement_ask ask = {
+        .request = {.prompt_tokens = 100, .total_tokens = 200},
+        .most_tokens = 300,
+        .predict = {.prompt_tokens = 100,
+                    .answer_tokens = 100,
+                    .answer_p90_tokens = 200,
+                    .objective = {.ttft_us = 400000, .tpot_us = 40000}},
+        .slo_class = 0,
+        .percentile = 90};
     struct route_choice choice = placement_choose(&c->placement, request, &ask, &tokens);
     assert_int_equal(choice.outcome, ROUTE_PLACED);
     assert_int_equal(tokens, 300);
@@ -65,19 +74,23 @@ static void place(struct cost *c, size_t i)
                                 .decode = choice.decode,
                                 .working = true,
                                 .prompt_tokens = 100,
-                                .longest_tokens = tokens};
+                                .longest_tokens = tokens,
+                                .expected_tokens = 200,
+                                .slack_us = 400000,
+                                .tolerance_us = 40000,
+                                .weight = BOOKS_WEIGHT_ONE};
     placement_track(&c->placement, request, &use);
     placement_placed(&c->placement, request, choice.prefill, choice.decode);
     assert_null(placement_next(&c->placement));
-    use.prefilled = use.confirmed = true;
+    use.prefilled = use.confirmed = use.drawing = true;
     placement_track(&c->placement, request, &use);
 }
 
 /* Returns the mean count of a request's life while `running` others run. */
-static double cost_of(size_t workers, size_t running)
+static double cost_of(enum placement_policy policy, size_t workers, size_t running)
 {
-    struct cost c;
-    start(&c, workers, running);
+    static struct cost c;
+    start(&c, policy, workers, running);
     for (size_t i = 0; i < running; i++)
         place(&c, i);
     uint64_t before = blocks_run;
@@ -90,7 +103,8 @@ static double cost_of(size_t workers, size_t running)
         placement_ended(&c.placement, &c.requests[i]);
     placement_deinit(&c.placement);
     free(c.requests);
-    printf("%5zu workers, %6zu requests: %7.0f blocks each\n", workers, running, each);
+    printf("%17s, %5zu workers, %6zu requests: %7.0f blocks each\n", placement_policy_names[policy],
+           workers, running, each);
     assert_true(each > 100); /* they are counted */
     return each;
 }
@@ -99,16 +113,20 @@ static double cost_of(size_t workers, size_t running)
 static void test_a_placement_costs_at_most_the_root_of_the_workers(void **state)
 {
     (void)state;
-    double few = cost_of(250, 1000);
-    assert_true(cost_of(1000, 1000) <= 2 * few);
-    assert_true(cost_of(4000, 1000) <= 4 * few);
+    for (int policy = 0; policy < PLACEMENT_POLICY_COUNT; policy++) {
+        double few = cost_of((enum placement_policy)policy, 250, 100);
+        assert_true(cost_of((enum placement_policy)policy, 4000, 100) <= 4 * few);
+    }
 }
 
 static void test_a_placement_does_not_cost_more_while_many_run(void **state)
 {
+    static const enum placement_policy policies[] = {PLACEMENT_LEAST_TOKENS, PLACEMENT_GOODPUT};
     (void)state;
-    double few = cost_of(100, 100);
-    assert_true(cost_of(100, 10000) <= 1.05 * few);
+    for (int i = 0; i < 2; i++) {
+        double few = cost_of(policies[i], 100, 100);
+        assert_true(cost_of(policies[i], 100, i ? 1000 : 10000) <= 1.05 * few);
+    }
 }
 
 int main(void)

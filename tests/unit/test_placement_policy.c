@@ -1,0 +1,951 @@
+/* Placement policies: a choice is the best of all by each policy's own definition, which is written
+ * here once more, choice by choice. Draws are fair and follow the seed. A prefix's holder is found
+ * among many. New workers start slowly, and longest unused ones are looked at again. */
+#include "router/planner/placement.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MOST   8 /* workers of a role */
+#define BLOCK  16
+#define BLOCKS 10
+#define PROMPT (BLOCK * BLOCKS + 1)
+
+static unsigned repeats(const char *name, unsigned usual)
+{
+    const char *set = getenv(name);
+    return set ? (unsigned)atoi(set) : usual;
+}
+
+/* ---------------------------------------------------------------------------------- a cluster */
+
+struct world {
+    struct rng rng;
+    struct candidates candidates;
+    size_t prefills, decodes; /* keys 1 .. prefills, then the decode workers' */
+    struct worker_learnt learnt[2 * MOST + 1];
+    struct prefix_index *index;
+    struct prefix_hash hashes[BLOCKS];
+    struct prefix_names names;
+    struct prefix_holder holders[2 * MOST];
+    struct goodput_config config;
+    struct goodput_class slo;
+    struct goodput_demand demand;
+    struct goodput_pool pool;
+    struct goodput_request request;
+    struct policy_ask ask;
+    struct route_request asked;
+};
+
+static uint64_t pick(struct world *w, uint64_t below)
+{
+    return rng_below(&w->rng, below);
+}
+
+/* Tells the index that the worker holds the first `blocks` blocks of the prompt. */
+static void hold(struct prefix_index *index, const struct prefix_hash *hashes, uint64_t key,
+                 uint32_t blocks)
+{
+    struct prefix_event events[BLOCKS + 1] = {{.number = 1, .kind = PREFIX_CLEARED}};
+    for (uint32_t i = 0; i < blocks; i++)
+        events[i + 1] = (struct prefix_event){.number = i + 2,
+                                              .kind = PREFIX_STORED,
+                                              .hash = hashes[i],
+                                              .parent = i ? hashes[i - 1] : hashes[BLOCKS - 1],
+                                              .position = i,
+                                              .token_count = BLOCK};
+    assert_int_equal(prefix_index_take(index, key, events, blocks + 1), PREFIX_TAKE_OK);
+}
+
+static void random_books(struct world *w, struct candidate *worker)
+{
+    struct worker_books *books = &worker->books;
+    for (int i = 0; i < PRIORITIES; i++) {
+        books->prefill[i].requests = (uint32_t)pick(w, 4);
+        books->prefill[i].rows = books->prefill[i].requests * (1 + pick(w, 400));
+        books->prefill[i].positions = books->prefill[i].rows * pick(w, 400);
+    }
+    books->drawing.rows = (uint32_t)pick(w, 40);
+    books->drawing.context = books->drawing.rows * (100 + pick(w, 500));
+    books->left[7] = books->drawing;
+    books->tolerance[20 + pick(w, 40)] = BOOKS_WEIGHT_ONE * (uint32_t)pick(w, 4);
+    books->held_tokens = books->drawing.context + pick(w, 1000);
+    books->promised_tokens = 2 * books->held_tokens;
+}
+
+static void add_worker(struct world *w, enum worker_role role, uint64_t key)
+{
+    uint64_t slow = pick(w, 3) ? 1 : 100;
+    const struct step_cost cost = {.step_us = 500 + (double)pick(w, 20000),
+                                   .prefill_row_us = (double)slow * (10 + (double)pick(w, 200)),
+                                   .decode_row_us = 10 + (double)pick(w, 100),
+                                   .decode_context_us = 1e-3 * (double)pick(w, 100)};
+    cost_fit_init(&w->learnt[key].steps, &cost, 100);
+    struct route_worker worker = {.key = key,
+                                  .role = role,
+                                  .ready = pick(w, 8) != 0,
+                                  .model_hash = 7,
+                                  .numerics_id = 9,
+                                  .block_tokens = BLOCK,
+                                  .capacity_tokens = pick(w, 8) ? 1000 : 100,
+                                  .pool_tokens = 100000,
+                                  .max_requests = 200,
+                                  .unconfirmed_limit_tokens = 1000,
+                                  .learnt = pick(w, 6) ? &w->learnt[key] : NULL,
+                                  .placed_at = key * 3 % 7,
+                                  .work_tokens = pick(w, 5) * 100,
+                                  .requests = (uint32_t)pick(w, pick(w, 2) ? 4 : 90)};
+    assert_int_equal(candidates_set(&w->candidates, 0, &worker), STATUS_OK);
+    struct candidate *candidate = candidates_get(&w->candidates, key);
+    candidate->is = worker;
+    candidate->proven = pick(w, 3) ? CANDIDATE_PROVEN : 0;
+    random_books(w, candidate);
+    hold(w->index, w->hashes, key, (uint32_t)(pick(w, 2) * pick(w, BLOCKS + 1)));
+    prefix_index_free_blocks(w->index, key, (uint32_t)pick(w, BLOCKS));
+}
+
+static void world_init(struct world *w, uint64_t seed, enum placement_policy policy)
+{
+    memset(w, 0, sizeof *w);
+    w->rng = rng_seeded(seed);
+    assert_int_equal(candidates_init(&w->candidates, 1), STATUS_OK);
+    assert_int_equal(prefix_index_create(1000, 1, &w->index), STATUS_OK);
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        w->hashes[i] = (struct prefix_hash){rng_next(&w->rng), i};
+    w->names = (struct prefix_names){.model_hash = 7,
+                                     .numerics_id = 9,
+                                     .block_tokens = BLOCK,
+                                     .match_count = BLOCKS,
+                                     .count = BLOCKS,
+                                     .names = w->hashes};
+    w->prefills = pick(w, 6) ? 1 + pick(w, MOST) : 0;
+    w->decodes = 1 + pick(w, MOST);
+    for (uint64_t key = 1; key <= w->prefills + w->decodes; key++)
+        add_worker(w, key <= w->prefills ? ROLE_PREFILL : ROLE_DECODE, key);
+    for (uint64_t i = pick(w, 2) * pick(w, 20); i && w->prefills; i--)
+        assert_int_equal(candidates_misfit(&w->candidates, 1 + pick(w, w->prefills),
+                                           w->prefills + 1 + pick(w, w->decodes)),
+                         STATUS_OK);
+    w->request = (struct goodput_request){
+        .is = {.prompt_tokens = PROMPT,
+               .answer_tokens = 1 + (double)pick(w, 200),
+               .answer_p90_tokens = 300,
+               .objective = {.ttft_us = pick(w, 4) ? 5000 << pick(w, 8) : 0,
+                             .tpot_us = pick(w, 4) ? 500 << pick(w, 8) : 0}},
+        .slo = &w->slo,
+        .weight = 1};
+    w->pool = (struct goodput_pool){
+        .demand = &w->demand, .prefills = (uint32_t)w->prefills, .decodes = (uint32_t)w->decodes};
+    goodput_arrived(&w->demand, &w->request.is, 1, 1);
+    w->ask = (struct policy_ask){.policy = policy,
+                                 .tuning.packs = pick(w, 2) != 0,
+                                 .has_classes = pick(w, 3) != 0,
+                                 .prompt_tokens = PROMPT,
+                                 .request = &w->request,
+                                 .goodput = &w->config,
+                                 .pool = &w->pool,
+                                 .prefixes = w->index,
+                                 .names = &w->names,
+                                 .name_kinds = 1,
+                                 .holders = w->holders};
+    w->ask.holder_count = prefix_index_match(w->index, &w->names, 1, w->holders, 2 * MOST);
+    w->asked = (struct route_request){.policy = &w->ask,
+                                      .prompt_tokens = PROMPT,
+                                      .total_tokens = PROMPT + 50,
+                                      .avoid_prefill = pick(w, 4),
+                                      .avoid_decode = pick(w, 20),
+                                      .ends_at_prefill = pick(w, 8) == 0,
+                                      .local = pick(w, 3) == 0};
+}
+
+static void world_end(struct world *w)
+{
+    candidates_deinit(&w->candidates);
+    prefix_index_destroy(w->index);
+}
+
+/* -------------------------------------------------------------- each policy's own definition */
+
+/* A choice is compared by these, the first one first. */
+#define TERMS 7
+struct terms {
+    double of[TERMS]; /* avoided, starting, cost, cost, cost, work, last use */
+};
+
+static bool less(const struct terms *a, const struct terms *b)
+{
+    for (int i = 0; i < TERMS; i++) {
+        double margin = 1e-9 * fmax(1, fmax(fabs(a->of[i]), fabs(b->of[i])));
+        if (fabs(a->of[i] - b->of[i]) > margin)
+            return a->of[i] < b->of[i];
+    }
+    return false;
+}
+
+/* The workers among which one is chosen. */
+struct group {
+    struct world *w;
+    enum policy_stage stage;
+    size_t count;
+    const struct candidate *items[MOST];
+};
+
+static double cached_at(const struct group *g, const struct candidate *worker)
+{
+    uint32_t blocks = prefix_index_blocks(g->w->index, worker->is.key, g->w->hashes, BLOCKS);
+    return g->stage == POLICY_DECODE ? 0 : (double)blocks * BLOCK;
+}
+
+static struct predict_choice choice_of(const struct group *g, enum predict_way way,
+                                       const struct candidate *prefill,
+                                       const struct candidate *decode)
+{
+    const struct candidate *computes = prefill ? prefill : decode;
+    double cached = cached_at(g, computes);
+    uint32_t rest = (uint32_t)ceil((PROMPT - cached) / BLOCK);
+    uint64_t evicted = BLOCK * prefix_index_evicts(g->w->index, computes->is.key, rest);
+    return (struct predict_choice){.way = way,
+                                   .prefill = prefill,
+                                   .decode = decode,
+                                   .cached_tokens = (uint64_t)cached,
+                                   .evicted_tokens = g->stage == POLICY_DECODE ? 0 : evicted};
+}
+
+static void latencies(const struct group *g, const struct candidate *worker, double *ttft,
+                      double *tpot)
+{
+    struct prediction is;
+    bool prefills = g->stage == POLICY_PREFILL;
+    struct predict_choice choice = choice_of(g,
+                                             prefills                    ? PREDICT_PREFILL
+                                             : g->stage == POLICY_DECODE ? PREDICT_READER
+                                                                         : PREDICT_LOCAL,
+                                             prefills ? worker : NULL, prefills ? NULL : worker);
+    predict(&g->w->request.is, &choice, COST_P90, &is);
+    *ttft = g->stage == POLICY_DECODE ? 0 : is.ttft_us;
+    *tpot = g->stage == POLICY_PREFILL ? 0 : is.tpot_us;
+}
+
+/* Returns the group without the workers for which `keeps` is false; all, if none would be left. */
+static struct group only(const struct group *g, const bool *keeps)
+{
+    struct group left = {.w = g->w, .stage = g->stage};
+    for (size_t i = 0; i < g->count; i++)
+        if (keeps[i])
+            left.items[left.count++] = g->items[i];
+    return left.count ? left : *g;
+}
+
+static struct group near_prefix(const struct group *g, double share)
+{
+    bool holds[MOST];
+    double mine = INFINITY, others = INFINITY, ttft, tpot;
+    for (size_t i = 0; i < g->count; i++) {
+        holds[i] = cached_at(g, g->items[i]) >= share * PROMPT;
+        latencies(g, g->items[i], &ttft, &tpot);
+        mine = holds[i] && ttft < mine ? ttft : mine;
+        others = !holds[i] && ttft < others ? ttft : others;
+    }
+    return mine > others + 5e6 ? *g : only(g, holds);
+}
+
+static int missed(const struct group *g, const struct candidate *worker)
+{
+    const struct slo_objective *objective = &g->w->request.is.objective;
+    double ttft, tpot;
+    latencies(g, worker, &ttft, &tpot);
+    return (objective->tpot_us && tpot > (double)objective->tpot_us ? 1 : 0) +
+           (objective->ttft_us && ttft > (double)objective->ttft_us ? 2 : 0);
+}
+
+static struct group best_tier(const struct group *g)
+{
+    bool keeps[MOST];
+    struct group left = *g;
+    for (size_t i = 0; i < g->count; i++)
+        keeps[i] = missed(g, g->items[i]) == 0;
+    left = only(g, keeps);
+    if (missed(&left, left.items[0]) == 0)
+        return left;
+    for (size_t i = 0; i < g->count; i++)
+        keeps[i] = g->items[i]->is.requests == 0;
+    left = only(g, keeps);
+    for (int worst = 1; worst <= 3; worst++) { /* TPOT alone, TTFT alone, both */
+        bool any = false;
+        for (size_t i = 0; i < left.count; i++)
+            any |= keeps[i] = missed(&left, left.items[i]) == worst;
+        if (any)
+            return only(&left, keeps);
+    }
+    return left;
+}
+
+/* Returns the place of one worker's latency among those of the group, 0 .. 1. */
+static double place_in(const struct group *g, const struct candidate *worker, bool first,
+                       bool *differs)
+{
+    double least = INFINITY, most = 0, us[2];
+    for (size_t i = 0; i < g->count; i++) {
+        latencies(g, g->items[i], &us[0], &us[1]);
+        double value = us[first ? 0 : 1];
+        least = fmin(least, value);
+        most = fmax(most, value);
+    }
+    latencies(g, worker, &us[0], &us[1]);
+    double mine = fmax(least, fmin(most, us[first ? 0 : 1]));
+    *differs = most > least;
+    return most > least ? (mine - least) / (most - least) : 0;
+}
+
+static double latency_cost(const struct group *all, const struct candidate *worker)
+{
+    struct group g = near_prefix(all, 0.99);
+    g = best_tier(&g);
+    g = near_prefix(&g, 0.8);
+    bool in = false, has_ttft, has_tpot;
+    for (size_t i = 0; i < g.count; i++)
+        in |= g.items[i] == worker;
+    double ttft = place_in(&g, worker, true, &has_ttft);
+    double tpot = place_in(&g, worker, false, &has_tpot);
+    double cost = has_ttft && has_tpot ? 0.8 * ttft + 0.2 * tpot : has_ttft ? ttft : tpot;
+    const struct slo_objective *objective = &g.w->request.is.objective;
+    bool has_objective = objective->ttft_us || objective->tpot_us;
+    bool packs = all->w->ask.tuning.packs && has_objective && !missed(&g, g.items[0]);
+    return (packs ? 1 - cost : cost) + (in ? 0 : 10);
+}
+
+static double kv_of(const struct group *g, const struct candidate *worker)
+{
+    double rows = PROMPT - cached_at(g, worker);
+    for (int i = 0; i < PRIORITIES; i++)
+        rows += (double)worker->books.prefill[i].rows;
+    double active = (double)worker->books.held_tokens + PROMPT;
+    return g->stage == POLICY_PREFILL ? rows : g->stage == POLICY_DECODE ? active : rows + active;
+}
+
+static void prefix_cost(const struct group *g, const struct candidate *worker, double *costs)
+{
+    uint32_t least = UINT32_MAX, most = 0;
+    for (size_t i = 0; i < g->count; i++) {
+        uint32_t requests = g->items[i]->is.requests;
+        least = requests < least ? requests : least;
+        most = requests > most ? requests : most;
+    }
+    bool apart = most > least + 32 && most > 1.1 * least;
+    costs[0] = apart ? worker->is.requests : -cached_at(g, worker);
+    costs[1] = apart ? 0 : worker->is.requests;
+}
+
+/* Returns the terms of one worker within its group. */
+static struct terms terms_of(const struct group *g, const struct candidate *worker)
+{
+    const struct world *w = g->w;
+    const struct route_request *asked = &w->asked;
+    bool starting = worker->proven < CANDIDATE_PROVEN && worker->is.requests >= 4 + worker->proven;
+    struct terms t = {{worker->is.key == (g->stage == POLICY_PREFILL ? asked->avoid_prefill
+                                                                     : asked->avoid_decode),
+                       starting && w->ask.policy != PLACEMENT_LEAST_TOKENS, 0, 0, 0,
+                       (double)worker->is.work_tokens, (double)worker->is.placed_at}};
+    if (w->ask.policy == PLACEMENT_ROUND_ROBIN)
+        t.of[2] = (double)worker->is.placed_at;
+    else if (w->ask.policy == PLACEMENT_PREFIX)
+        prefix_cost(g, worker, &t.of[2]);
+    else if (w->ask.policy == PLACEMENT_KV_COST)
+        t.of[2] = kv_of(g, worker);
+    else if (w->ask.policy == PLACEMENT_PREDICTED_LATENCY)
+        t.of[2] = latency_cost(g, worker);
+    else if (w->ask.policy == PLACEMENT_RANDOM)
+        t.of[2] = 0.5;
+    return t;
+}
+
+/* The costs of a whole choice by goodput. */
+static void goodput_costs(const struct world *w, const struct predict_choice *choice,
+                          struct terms *t)
+{
+    struct goodput_score score;
+    if (w->ask.has_classes) {
+        goodput_score(&w->config, &w->pool, &w->request, choice, &score);
+        t->of[2] = floor(score.total * 1e6); /* as goodput_better */
+        t->of[3] = score.is.device_us;
+        t->of[4] = score.is.ttft_us;
+        return;
+    }
+    predict(&w->request.is, choice, COST_P50, &score.is);
+    t->of[2] = score.is.ttft_us;
+    t->of[3] = score.is.tpot_us;
+    t->of[4] = 0;
+}
+
+static bool can_prefill(const struct world *w, const struct candidate *p)
+{
+    (void)w;
+    return p->is.ready && p->is.capacity_tokens >= PROMPT && p->is.requests < p->is.max_requests;
+}
+
+static bool can_decode(const struct world *w, const struct candidate *d)
+{
+    return d->is.ready && d->is.capacity_tokens >= w->asked.total_tokens &&
+           d->is.requests < d->is.max_requests;
+}
+
+static bool is_alone(const struct world *w, const struct candidate *d)
+{
+    for (uint64_t p = 1; p <= w->prefills; p++)
+        if (!candidate_misfits(d, p))
+            return w->asked.local;
+    return true;
+}
+
+struct groups {
+    struct group prefills, decodes, alone;
+};
+
+static void sort_out(struct world *w, struct groups *groups)
+{
+    *groups = (struct groups){.prefills = {.w = w, .stage = POLICY_PREFILL},
+                              .decodes = {.w = w, .stage = POLICY_DECODE},
+                              .alone = {.w = w, .stage = POLICY_ALONE}};
+    for (uint64_t key = 1; key <= w->prefills + w->decodes; key++) {
+        const struct candidate *worker = candidates_get(&w->candidates, key);
+        struct group *prefills = &groups->prefills, *decodes = &groups->decodes,
+                     *alone = &groups->alone;
+        if (key <= w->prefills) {
+            if (can_prefill(w, worker))
+                prefills->items[prefills->count++] = worker;
+            continue;
+        }
+        if (!can_decode(w, worker))
+            continue;
+        if (!is_alone(w, worker))
+            decodes->items[decodes->count++] = worker;
+        if (is_alone(w, worker) || w->ask.policy == PLACEMENT_GOODPUT)
+            alone->items[alone->count++] = worker;
+    }
+}
+
+/* Returns the terms of a pair. */
+static struct terms terms_of_pair(struct groups *groups, const struct candidate *p,
+                                  const struct candidate *d)
+{
+    struct world *w = groups->prefills.w;
+    struct terms t = terms_of(&groups->prefills, p), decode = terms_of(&groups->decodes, d);
+    bool idle = w->asked.ends_at_prefill;
+    for (int i = 0; i < TERMS; i++)
+        t.of[i] += idle && i ? 0 : decode.of[i];
+    struct predict_choice choice =
+        choice_of(&groups->prefills, idle ? PREDICT_PREFILL : PREDICT_PAIR, p, d);
+    if (w->ask.policy == PLACEMENT_GOODPUT)
+        goodput_costs(w, &choice, &t);
+    return t;
+}
+
+static struct terms terms_alone(struct groups *groups, const struct candidate *d)
+{
+    struct world *w = groups->alone.w;
+    struct terms t = terms_of(&groups->alone, d);
+    struct predict_choice choice = choice_of(&groups->alone, PREDICT_LOCAL, NULL, d);
+    if (w->ask.policy == PLACEMENT_GOODPUT)
+        goodput_costs(w, &choice, &t);
+    else
+        t.of[0] += 1; /* a pair comes first */
+    return t;
+}
+
+/* Looks at every choice. Returns how many there are. */
+static unsigned look_at_all(struct world *w, struct terms *best, const struct route_choice *chosen,
+                            struct terms *mine)
+{
+    struct groups groups;
+    unsigned count = 0;
+    sort_out(w, &groups);
+    for (size_t i = 0; i < groups.alone.count; i++, count++) {
+        const struct candidate *d = groups.alone.items[i];
+        struct terms t = terms_alone(&groups, d);
+        *best = !count || less(&t, best) ? t : *best;
+        *mine = !chosen->prefill && chosen->decode == d->is.key ? t : *mine;
+    }
+    for (size_t i = 0; i < groups.prefills.count; i++)
+        for (size_t k = 0; k < groups.decodes.count; k++) {
+            const struct candidate *p = groups.prefills.items[i], *d = groups.decodes.items[k];
+            if (candidate_misfits(d, p->is.key))
+                continue;
+            struct terms t = terms_of_pair(&groups, p, d);
+            *best = !count++ || less(&t, best) ? t : *best;
+            *mine = chosen->prefill == p->is.key && chosen->decode == d->is.key ? t : *mine;
+        }
+    return count;
+}
+
+static void test_a_choice_is_the_best_of_all_by_each_policy(void **state)
+{
+    (void)state;
+    static struct world w;
+    unsigned seeds = repeats("POLICY_SEEDS", 500);
+    for (int policy = 0; policy < PLACEMENT_POLICY_COUNT; policy++) {
+        unsigned pairs = 0, alone = 0;
+        for (uint64_t seed = 1; seed <= seeds; seed++) {
+            world_init(&w, seed, (enum placement_policy)policy);
+            struct route_choice choice = route_request(&w.candidates, 0, &w.asked, NULL);
+            struct terms best = {0}, mine = {{INFINITY}};
+            unsigned count = look_at_all(&w, &best, &choice, &mine);
+            if ((choice.outcome == ROUTE_PLACED) != (count > 0) || (count && less(&best, &mine)))
+                fail_msg("%s, seed %llu: not the best of %u", placement_policy_names[policy],
+                         (unsigned long long)seed, count);
+            pairs += choice.prefill != 0;
+            alone += !choice.prefill && choice.decode;
+            world_end(&w);
+        }
+        assert_true(pairs > seeds / 8 && alone > seeds / 16);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- draws */
+
+static struct route_worker plain(enum worker_role role, uint64_t key)
+{
+    return (struct route_worker){.key = key,
+                                 .role = role,
+                                 .ready = true,
+                                 .model_hash = 7,
+                                 .numerics_id = 9,
+                                 .block_tokens = BLOCK,
+                                 .capacity_tokens = 1000,
+                                 .unconfirmed_limit_tokens = 1000000};
+}
+
+static void add_plain(struct candidates *all, enum worker_role role, uint64_t first, uint64_t count)
+{
+    for (uint64_t key = first; key < first + count; key++) {
+        struct route_worker worker = plain(role, key);
+        assert_int_equal(candidates_set(all, 0, &worker), STATUS_OK);
+        candidates_get(all, key)->proven = CANDIDATE_PROVEN;
+    }
+}
+
+/* Every pair gets its share, and a seed gives the same draws again. */
+static void test_random_draws_are_fair(void **state)
+{
+    (void)state;
+    struct candidates all;
+    const struct policy_ask ask = {.policy = PLACEMENT_RANDOM, .prompt_tokens = 10};
+    const struct route_request asked = {.policy = &ask, .prompt_tokens = 10, .total_tokens = 20};
+    struct rng rng = rng_seeded(5), again = rng_seeded(5);
+    unsigned drawn[5][9] = {0};
+    assert_int_equal(candidates_init(&all, 1), STATUS_OK);
+    add_plain(&all, ROLE_PREFILL, 1, 4);
+    add_plain(&all, ROLE_DECODE, 5, 4);
+    candidates_get(&all, 1)->is.work_tokens = 1000000;
+    for (int i = 0; i < 3200; i++) {
+        struct route_choice choice = route_request(&all, 0, &asked, &rng);
+        struct route_choice same = route_request(&all, 0, &asked, &again);
+        assert_int_equal(choice.prefill, same.prefill);
+        assert_int_equal(choice.decode, same.decode);
+        drawn[choice.prefill][choice.decode]++;
+    }
+    for (int p = 1; p <= 4; p++)
+        for (int d = 5; d <= 8; d++)
+            assert_in_range(drawn[p][d], 140, 260); /* 200, and over four deviations */
+    candidates_deinit(&all);
+}
+
+/* Costs 0, 1/2 and 1 of the range at a temperature of 1/2: e^0, e^-1, e^-2. */
+static void test_the_softmax_follows_the_temperature(void **state)
+{
+    (void)state;
+    struct candidates all;
+    const struct policy_ask ask = {
+        .policy = PLACEMENT_KV_COST, .tuning.temperature = 0.5, .prompt_tokens = 10};
+    const struct route_request asked = {
+        .policy = &ask, .prompt_tokens = 10, .total_tokens = 20, .local = true};
+    struct rng rng = rng_seeded(6);
+    unsigned drawn[4] = {0};
+    assert_int_equal(candidates_init(&all, 1), STATUS_OK);
+    add_plain(&all, ROLE_DECODE, 1, 3);
+    for (uint64_t key = 1; key <= 3; key++)
+        candidates_get(&all, key)->books.held_tokens = 1000 * key;
+    for (int i = 0; i < 10000; i++)
+        drawn[route_request(&all, 0, &asked, &rng).decode]++;
+    assert_in_range(drawn[1], 6452, 6852); /* 6652 */
+    assert_in_range(drawn[2], 2247, 2647); /* 2447 */
+    assert_in_range(drawn[3], 750, 1050);  /* 900 */
+    candidates_deinit(&all);
+}
+
+/* A tenth of the answers' time is left at one worker: llm-d's draws go by the score, ours to the
+ * best. One in a hundred goes past a gate. */
+static void test_latency_draws_go_by_the_score(void **state)
+{
+    (void)state;
+    struct candidates all;
+    struct worker_learnt learnt[4];
+    struct goodput_request request = {.is = {.prompt_tokens = 100, .answer_tokens = 1}};
+    struct policy_ask ask = {
+        .policy = PLACEMENT_PREDICTED_LATENCY, .prompt_tokens = 100, .request = &request};
+    const struct route_request asked = {
+        .policy = &ask, .prompt_tokens = 100, .total_tokens = 120, .ends_at_prefill = true};
+    struct rng rng = rng_seeded(7);
+    assert_int_equal(candidates_init(&all, 1), STATUS_OK);
+    add_plain(&all, ROLE_PREFILL, 1, 3);
+    add_plain(&all, ROLE_DECODE, 4, 1);
+    for (uint64_t key = 1; key <= 3; key++) { /* TTFT 10, 20 and 30 ms */
+        const struct step_cost cost = {.step_us = 1, .prefill_row_us = 100.0 * (double)key};
+        learnt[key] = (struct worker_learnt){.chunk_rows = 1000};
+        cost_fit_init(&learnt[key].steps, &cost, 100);
+        candidates_get(&all, key)->is.learnt = &learnt[key];
+    }
+    for (int tempered = 0; tempered < 2; tempered++) {
+        unsigned drawn[4] = {0};
+        ask.tuning.temperature = tempered;
+        for (int i = 0; i < 10000; i++)
+            drawn[route_request(&all, 0, &asked, &rng).prefill]++;
+        assert_in_range(drawn[1], tempered ? 6417 : 10000, tempered ? 6917 : 10000); /* 1 */
+        assert_in_range(drawn[2], tempered ? 3083 : 0, tempered ? 3583 : 0);         /* 1/2 */
+        assert_in_range(drawn[3], 0, tempered);                                      /* 0 */
+    }
+    ask.tuning.temperature = 0;
+    request.is.objective.ttft_us = 15000; /* workers 2 and 3 miss it */
+    unsigned past = 0;
+    for (int i = 0; i < 20000; i++)
+        past += route_request(&all, 0, &asked, &rng).prefill != 1;
+    assert_in_range(past, 140, 260);
+    candidates_deinit(&all);
+}
+
+/* Where all miss, one that is late with its first token is worse than one with slow tokens. */
+static void test_a_missed_tpot_is_preferred_to_a_missed_ttft(void **state)
+{
+    (void)state;
+    struct candidates all;
+    struct worker_learnt learnt[3];
+    struct goodput_request request = {.is = {.prompt_tokens = 100,
+                                             .answer_tokens = 100,
+                                             .answer_p90_tokens = 100,
+                                             .objective = {.ttft_us = 100000, .tpot_us = 10000}}};
+    struct policy_ask ask = {
+        .policy = PLACEMENT_PREDICTED_LATENCY, .prompt_tokens = 100, .request = &request};
+    const struct route_request asked = {
+        .policy = &ask, .prompt_tokens = 100, .total_tokens = 200, .local = true};
+    assert_int_equal(candidates_init(&all, 1), STATUS_OK);
+    add_plain(&all, ROLE_DECODE, 1, 2);
+    for (uint64_t key = 1; key <= 2; key++) {
+        const struct step_cost cost = {.step_us = 1,
+                                       .prefill_row_us = key == 1 ? 1100 : 10,
+                                       .decode_row_us = key == 1 ? 1000 : 90000};
+        learnt[key] = (struct worker_learnt){.chunk_rows = 1000};
+        cost_fit_init(&learnt[key].steps, &cost, 100);
+        candidates_get(&all, key)->is.learnt = &learnt[key];
+        candidates_get(&all, key)->is.requests = 1;
+    }
+    assert_int_equal(route_request(&all, 0, &asked, NULL).decode, 2);
+    request.is.objective.ttft_us = 200000; /* the first one attains now */
+    assert_int_equal(route_request(&all, 0, &asked, NULL).decode, 1);
+    candidates_deinit(&all);
+}
+
+/* ------------------------------------------------------------------------------------- many */
+
+#define MANY 300
+
+/* One worker of many holds the prefix: no sample misses it. */
+static void test_the_holder_of_a_prefix_is_found_among_many(void **state)
+{
+    (void)state;
+    static const enum placement_policy policies[] = {
+        PLACEMENT_PREFIX, PLACEMENT_KV_COST, PLACEMENT_PREDICTED_LATENCY, PLACEMENT_GOODPUT};
+    static struct world w;
+    world_init(&w, 3, PLACEMENT_PREFIX);
+    candidates_deinit(&w.candidates);
+    assert_int_equal(candidates_init(&w.candidates, 1), STATUS_OK);
+    add_plain(&w.candidates, ROLE_PREFILL, 1000, MANY);
+    add_plain(&w.candidates, ROLE_DECODE, 2000, MANY);
+    hold(w.index, w.hashes, 1234, BLOCKS);
+    w.ask.holder_count = prefix_index_match(w.index, &w.names, 1, w.holders, 2 * MOST);
+    w.asked = (struct route_request){
+        .policy = &w.ask, .prompt_tokens = PROMPT, .total_tokens = PROMPT + 50};
+    w.ask.has_classes = false;
+    w.request.is.answer_tokens = 50;
+    w.request.is.objective = (struct slo_objective){0};
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        unsigned found = 0;
+        w.ask.policy = policies[i];
+        for (int k = 0; k < 200; k++)
+            found += route_request(&w.candidates, 0, &w.asked, &w.rng).prefill == 1234;
+        if (policies[i] == PLACEMENT_PREDICTED_LATENCY)
+            assert_true(found >= 195); /* the cold ones look slower, also past a gate */
+        else
+            assert_int_equal(found, 200);
+    }
+    world_end(&w);
+}
+
+/* The best of both roles can't pair: others are found behind them, by any policy. */
+static void test_pairs_behind_the_best_are_found(void **state)
+{
+    (void)state;
+    for (int blocked = 0; blocked < 2; blocked++)
+        for (int policy = 0; policy < PLACEMENT_POLICY_COUNT; policy++) {
+            struct candidates all;
+            struct candidate_pair pairs[POLICY_MOST];
+            const struct policy_ask ask = {.policy = (enum placement_policy)policy,
+                                           .prompt_tokens = 10};
+            const struct route_request asked = {
+                .policy = &ask, .prompt_tokens = 10, .total_tokens = 20, .now_us = 1};
+            assert_int_equal(candidates_init(&all, 1), STATUS_OK);
+            add_plain(&all, ROLE_PREFILL, 1, 1);
+            add_plain(&all, ROLE_DECODE, 2, POLICY_MOST + 1);
+            struct candidate *last = candidates_get(&all, POLICY_MOST + 2);
+            last->is.work_tokens = last->is.placed_at = last->is.requests = 1000;
+            last->books.held_tokens = 1000;
+            for (uint64_t i = 0; i < POLICY_MOST; i++) {
+                pairs[i] = (struct candidate_pair){.prefill = 1, .decode = 2 + i, .until_us = 10};
+                if (!blocked)
+                    assert_int_equal(candidates_misfit(&all, 1, 2 + i), STATUS_OK);
+            }
+            assert_int_equal(candidates_block_pairs(&all, pairs, blocked ? POLICY_MOST : 0),
+                             STATUS_OK);
+            struct route_choice choice = route_request(&all, 0, &asked, NULL);
+            assert_int_equal(choice.prefill, 1);
+            assert_int_equal(choice.decode, POLICY_MOST + 2);
+            candidates_deinit(&all);
+        }
+}
+
+/* ------------------------------------------------------------------------- through placement */
+
+struct queue {
+    struct placement placement;
+    struct placement_request requests[400];
+    struct decision decision;
+    size_t count;
+};
+
+static void queue_init(struct queue *q, enum placement_policy policy)
+{
+    const struct placement_config config = {.model_count = 1, .policy = policy, .seed = 9};
+    memset(q, 0, sizeof *q);
+    assert_int_equal(placement_init(&q->placement, &config), STATUS_OK);
+}
+
+static void queue_end(struct queue *q)
+{
+    for (size_t i = 0; i < q->count; i++)
+        placement_ended(&q->placement, &q->requests[i]);
+    assert_true(placement_recount(&q->placement));
+    placement_deinit(&q->placement);
+}
+
+static const struct placement_use *use_of(struct placement_use *use, struct route_choice choice)
+{
+    *use = (struct placement_use){.prefill = choice.prefill,
+                                  .decode = choice.decode,
+                                  .working = true,
+                                  .prompt_tokens = 100,
+                                  .expected_tokens = 150,
+                                  .longest_tokens = 200};
+    return use;
+}
+
+/* A request comes and is placed. */
+static struct route_choice place_one(struct queue *q, size_t i)
+{
+    struct placement_request *request = &q->requests[i];
+    const struct placement_ask ask = {
+        .request = {.prompt_tokens = 100, .total_tokens = 200, .decision = &q->decision},
+        .predict = {.prompt_tokens = 100, .answer_tokens = 50, .answer_p90_tokens = 100},
+        .slo_class = SLO_NONE};
+    uint64_t tokens;
+    struct placement_use use;
+    q->count = i < q->count ? q->count : i + 1;
+    decision_begin(&q->decision, placement_policy_names[q->placement.config.policy]);
+    placement_arrived(&q->placement, request, 0, 1);
+    placement_wait(&q->placement, request, PLACEMENT_NEW, 1);
+    placement_begin(&q->placement, 0, 1);
+    assert_ptr_equal(placement_next(&q->placement), request);
+    struct route_choice choice = placement_choose(&q->placement, request, &ask, &tokens);
+    assert_int_equal(choice.outcome, ROUTE_PLACED);
+    placement_stop_waiting(&q->placement, request);
+    placement_track(&q->placement, request, use_of(&use, choice));
+    placement_placed(&q->placement, request, choice.prefill, choice.decode);
+    return choice;
+}
+
+/* The prompt is computed, and taken over. */
+static void hand_over(struct queue *q, size_t i, struct route_choice choice)
+{
+    struct placement_use use;
+    use_of(&use, choice);
+    use.prefilled = true;
+    placement_track(&q->placement, &q->requests[i], &use);
+    use.confirmed = use.drawing = true;
+    placement_track(&q->placement, &q->requests[i], &use);
+}
+
+static void add_to_queue(struct queue *q, enum worker_role role, uint64_t key, bool proven)
+{
+    struct route_worker worker = plain(role, key);
+    worker.pool_tokens = 1000000;
+    assert_int_equal(placement_worker_set(&q->placement, 0, &worker), STATUS_OK);
+    candidates_get(&q->placement.candidates, key)->proven = proven ? CANDIDATE_PROVEN : 0;
+}
+
+/* A decode worker joins seven that are busy: it gets four requests at once, and one more for each
+ * that it took over. Only least-tokens fills it at once. */
+static void test_new_workers_start_slowly(void **state)
+{
+    (void)state;
+    static struct queue q;
+    for (int policy = 0; policy < PLACEMENT_POLICY_COUNT; policy++) {
+        struct route_choice choices[400];
+        unsigned at_new = 0;
+        size_t i = 0;
+        queue_init(&q, (enum placement_policy)policy);
+        add_to_queue(&q, ROLE_PREFILL, 1, true);
+        for (uint64_t key = 2; key < 9; key++)
+            add_to_queue(&q, ROLE_DECODE, key, true);
+        for (; i < 70; i++)
+            choices[i] = place_one(&q, i);
+        add_to_queue(&q, ROLE_DECODE, 9, false);
+        for (; i < 200; i++) {
+            choices[i] = place_one(&q, i);
+            at_new += choices[i].decode == 9;
+        }
+        if (policy == PLACEMENT_LEAST_TOKENS)
+            assert_true(at_new > 10);
+        else
+            assert_true(at_new <= CANDIDATE_FIRST_REQUESTS);
+        for (size_t k = 70; k < 200 && policy != PLACEMENT_LEAST_TOKENS; k++)
+            if (choices[k].decode == 9)
+                hand_over(&q, k, choices[k]);
+        unsigned before = at_new;
+        for (; i < 400; i++)
+            at_new += place_one(&q, i).decode == 9;
+        assert_true(policy == PLACEMENT_LEAST_TOKENS || at_new <= 2 * before);
+        assert_true(policy != PLACEMENT_ROUND_ROBIN || at_new > before);
+        queue_end(&q);
+    }
+}
+
+/* All workers are new: they are as good as any, and none is refused. */
+static void test_a_new_cluster_does_not_wait(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, PLACEMENT_GOODPUT);
+    add_to_queue(&q, ROLE_PREFILL, 1, false);
+    add_to_queue(&q, ROLE_DECODE, 2, false);
+    for (size_t i = 0; i < 50; i++)
+        place_one(&q, i);
+    queue_end(&q);
+}
+
+/* One placement in a hundred goes to the workers that were unused for the longest time, also to one
+ * that looks too slow for any. */
+static void test_what_looks_slow_is_looked_at_again(void **state)
+{
+    (void)state;
+    static struct queue q;
+    struct worker_learnt slow = {0}, no_prefill = {0};
+    const struct step_cost cost = {.step_us = 1e6, .prefill_row_us = 1e5, .decode_row_us = 1e6},
+                           dear = {.step_us = 1e4, .prefill_row_us = 1e4, .decode_row_us = 50};
+    unsigned explored = 0, at_slow = 0;
+    cost_fit_init(&slow.steps, &cost, 100);
+    cost_fit_init(&no_prefill.steps, &dear, 100);
+    queue_init(&q, PLACEMENT_GOODPUT);
+    for (uint64_t key = 1; key <= 3; key++)
+        add_to_queue(&q, ROLE_PREFILL, key, true);
+    add_to_queue(&q, ROLE_DECODE, 4, true);
+    candidates_get(&q.placement.candidates, 3)->is.learnt = &slow;
+    candidates_get(&q.placement.candidates, 4)->is.learnt = &no_prefill;
+    for (int i = 0; i < 20000; i++) {
+        struct route_choice choice = place_one(&q, 0);
+        bool is_slow = choice.prefill == 3;
+        explored += q.decision.why == DECISION_EXPLORED;
+        at_slow += is_slow;
+        assert_true(!is_slow || q.decision.why == DECISION_EXPLORED);
+        placement_ended(&q.placement, &q.requests[0]);
+        q.count = 0;
+    }
+    assert_in_range(explored, 140, 260);
+    assert_true(at_slow >= explored - 8); /* the others are used all the time */
+    queue_end(&q);
+}
+
+/* The report has the choices that were scored, the best first, and what is expected of them. */
+static void test_the_alternatives_are_told(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, PLACEMENT_GOODPUT);
+    for (uint64_t key = 1; key <= 3; key++)
+        add_to_queue(&q, ROLE_PREFILL, key, true);
+    for (uint64_t key = 4; key <= 6; key++)
+        add_to_queue(&q, ROLE_DECODE, key, true);
+    for (size_t i = 0; i < 20; i++) {
+        struct route_choice choice = place_one(&q, i);
+        const struct decision *decision = &q.decision;
+        const struct decision_alternative *chosen = &decision->alternatives[decision->chosen];
+        assert_int_equal(chosen->prefill, choice.prefill);
+        assert_int_equal(chosen->decode, choice.decode);
+        assert_string_equal(decision->policy, "goodput");
+        if (decision->why == DECISION_EXPLORED)
+            continue;
+        assert_int_equal(decision->considered, 12); /* nine pairs, three decode workers alone */
+        assert_int_equal(decision->count, DECISION_MAX_ALTERNATIVES);
+        assert_int_equal(decision->chosen, 0);
+        assert_true(chosen->ttft_us > 0 && chosen->tpot_us > 0);
+        assert_float_equal(chosen->ttft_us, q.requests[i].predicted.ttft_us, 1e-6);
+        for (uint32_t k = 1; k < decision->count; k++)
+            assert_true(decision->alternatives[k].total >= decision->alternatives[k - 1].total);
+    }
+    queue_end(&q);
+}
+
+/* Equal seeds and events give equal choices. */
+static void test_choices_follow_the_seed(void **state)
+{
+    (void)state;
+    static struct queue a, b;
+    for (int policy = 0; policy < PLACEMENT_POLICY_COUNT; policy++) {
+        queue_init(&a, (enum placement_policy)policy);
+        queue_init(&b, (enum placement_policy)policy);
+        for (uint64_t key = 1; key <= 2 * MANY; key++) {
+            enum worker_role role = key <= MANY ? ROLE_PREFILL : ROLE_DECODE;
+            add_to_queue(&a, role, key, key % 3);
+            add_to_queue(&b, role, key, key % 3);
+        }
+        for (size_t i = 0; i < 300; i++) {
+            struct route_choice x = place_one(&a, i), y = place_one(&b, i);
+            assert_int_equal(x.prefill, y.prefill);
+            assert_int_equal(x.decode, y.decode);
+        }
+        queue_end(&a);
+        queue_end(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_choice_is_the_best_of_all_by_each_policy),
+        cmocka_unit_test(test_random_draws_are_fair),
+        cmocka_unit_test(test_the_softmax_follows_the_temperature),
+        cmocka_unit_test(test_latency_draws_go_by_the_score),
+        cmocka_unit_test(test_a_missed_tpot_is_preferred_to_a_missed_ttft),
+        cmocka_unit_test(test_the_holder_of_a_prefix_is_found_among_many),
+        cmocka_unit_test(test_pairs_behind_the_best_are_found),
+        cmocka_unit_test(test_new_workers_start_slowly),
+        cmocka_unit_test(test_a_new_cluster_does_not_wait),
+        cmocka_unit_test(test_what_looks_slow_is_looked_at_again),
+        cmocka_unit_test(test_the_alternatives_are_told),
+        cmocka_unit_test(test_choices_follow_the_seed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -41,7 +41,7 @@ ALL = [
 def objects():
     shutil.rmtree(BUILD, ignore_errors=True)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(pool.map(lambda source: (source, compile_one(source, BUILD / "none" / f"{source.stem}.o")), [*PRODUCT, TEST]))
+        return dict(pool.map(lambda source: (source, compile_one(source, BUILD / "none" / f"{source.parent.name}-{source.stem}.o")), [*PRODUCT, TEST]))
 
 
 def fails(folder, objects):

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define EVENTS_AT_ONCE 64 /* a prefix cache's */
+#define P90_SIGMAS     1.2816 /* a normal distribution's */
+#define EVENTS_AT_ONCE 64     /* a prefix cache's */
 
 /* -------------------------------------------------------------------------------------- actions */
 
@@ -64,13 +65,40 @@ static struct predict_request predictable(const struct virtual_cluster *cluster,
     };
 }
 
+/* Enters the facts that predictions of others need. */
+static void track_times(struct virtual_cluster *cluster, struct virtual_call *call,
+                        struct placement_use *use)
+{
+    const struct virtual_request *asked = &call->asked;
+    const struct slo_objective *objective = &asked->objective;
+    const struct predict_request is = predictable(cluster, call);
+    uint64_t now_us = cluster->figures.now_us, first_us = call->first_us;
+    double sigma = (is.answer_p90_tokens - is.answer_tokens) / P90_SIGMAS;
+    bool late = objective->ttft_us &&
+                (first_us ? first_us : now_us) - call->arrived_us > objective->ttft_us;
+    use->priority = asked->priority;
+    use->drawing = call->life.from_decode || (!call->life.prefill && call->prefilled);
+    use->cached_tokens = call->placing.cached_tokens;
+    use->expected_tokens = use->prompt_tokens + (uint64_t)ceil(is.answer_tokens);
+    use->variance = (uint64_t)(sigma * sigma);
+    use->slack_us = objective->ttft_us
+                        ? (double)objective->ttft_us - call->placing.predicted.ttft_us
+                        : (double)INFINITY;
+    use->tolerance_us =
+        predict_tolerance_us(objective->tpot_us, call->life.delivered + is.answer_tokens,
+                             call->life.delivered, first_us ? (double)(now_us - first_us) : 0);
+    if (asked->slo_class != SLO_NONE && !late)
+        use->weight = placement_weight(&cluster->placement, VIRTUAL_MODEL, asked->slo_class,
+                                       asked->percentile);
+}
+
 static void track(struct virtual_cluster *cluster, struct virtual_call *call)
 {
     const struct request_life *life = &call->life;
-    const struct placement_use use = {
+    struct placement_use use = {
         .prefill = life->prefill,
         .decode = life->decode,
-        .working = life->state == REQUEST_PREFILL || life->state == REQUEST_DECODE,
+        .working = request_life_works(life),
         .prefilled = call->prefilled,
         .confirmed = call->confirmed,
         .reserved = call->reserved,
@@ -78,6 +106,8 @@ static void track(struct virtual_cluster *cluster, struct virtual_call *call)
         .longest_tokens = longest_tokens(call),
         .now_us = cluster->figures.now_us,
     };
+    if (use.working)
+        track_times(cluster, call, &use);
     placement_track(&cluster->placement, &call->placing, &use);
 }
 
@@ -151,6 +181,9 @@ static void learn_end(struct virtual_cluster *cluster, const struct virtual_call
     outcome->attained = slo_attained(&asked->objective, &slo);
     answer_lengths_learn(placement->answer_lengths, &ask, outcome->answer_tokens,
                          call->life.finish == FINISH_EOS);
+    if (asked->slo_class != SLO_NONE && call->placing.predicted.ttft_us > 0)
+        goodput_ended(&placement->classes[VIRTUAL_MODEL][asked->slo_class],
+                      &call->placing.predicted, &slo, outcome->attained);
 }
 
 /* The one place where a request ends. */
@@ -199,6 +232,7 @@ static void execute(struct virtual_cluster *cluster, struct virtual_call *call,
         switch (action->kind) {
         case LIFE_PLACE:
         case LIFE_PLACE_DECODE:
+            placement_stop_waiting(&cluster->placement, &call->placing); /* for a reader */
             call->place = *action;
             turn = action->kind == LIFE_PLACE_DECODE ? PLACEMENT_REGIVE
                    : action->again != AGAIN_NOT      ? PLACEMENT_AGAIN
@@ -303,6 +337,7 @@ void virtual_reported(struct virtual_cluster *cluster, struct virtual_node *node
     cost_fit_learn(&node->learnt.steps, &node->shape, reported * (double)node->took_us);
     if (node->shape.prefill_rows > node->learnt.chunk_rows)
         node->learnt.chunk_rows = node->shape.prefill_rows;
+    placement_worker_stepped(&cluster->placement, node->key, node->shape.prefill_rows);
     placement_worker_load(&cluster->placement, node->key, load.queued_tokens);
     if (index && cache) {
         prefix_index_free_blocks(index, node->key, load.blocks[KV_BLOCK_FREE]);
@@ -319,7 +354,18 @@ static void place(struct virtual_cluster *cluster, struct virtual_call *call,
                   struct route_choice choice)
 {
     struct life_actions actions;
+    const struct virtual_request *asked = &call->asked;
+    const struct prediction *predicted = &call->placing.predicted;
     uint64_t reader = choice.prefill && ends_at_prefill(call) ? 0 : choice.decode;
+    if (call->p_miss < 0 && asked->slo_class != SLO_NONE && predicted->ttft_us > 0) {
+        const struct goodput_class *slo =
+            &cluster->placement.classes[VIRTUAL_MODEL][asked->slo_class];
+        double ttft =
+            predict_miss(&slo->ttft, predicted->ttft_us, (double)asked->objective.ttft_us);
+        double tpot =
+            predict_miss(&slo->tpot, predicted->tpot_us, (double)asked->objective.tpot_us);
+        call->p_miss = 1 - (1 - ttft) * (1 - tpot);
+    }
     placement_stop_waiting(&cluster->placement, &call->placing);
     request_life_on_placed(&call->life, cluster->figures.now_us, choice.prefill, reader, &actions);
     execute(cluster, call, &actions);

@@ -188,6 +188,7 @@ static void run_plan(const struct contest *contest, const struct load_plan *plan
     }
     audience_open(&audience);
     struct request_limits limits = request_limits_default();
+    limits.bind_late = contest->policy == PLACEMENT_GOODPUT;
     const struct virtual_config config = {.placement = {.model_count = 1,
                                                         .policy = contest->policy,
                                                         .goodput = {.off = contest->off},

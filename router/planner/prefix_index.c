@@ -121,12 +121,16 @@ static void forget_held(struct prefix_index *index, uint32_t slot)
     }
 }
 
-static void store(struct prefix_index *index, uint32_t slot, struct prefix_hash name)
+static void store(struct prefix_index *index, uint32_t slot, const struct prefix_event *event)
 {
     struct prefix_pairs *pairs = &index->pairs;
-    uint32_t id = prefix_pairs_find(pairs, slot, name);
-    if (id == PAIRS_NONE)
-        id = prefix_pairs_add(pairs, slot, name, index->last_id);
+    uint32_t id = prefix_pairs_find(pairs, slot, event->hash);
+    if (id == PAIRS_NONE) {
+        uint32_t parent = prefix_pairs_find(pairs, slot, event->parent);
+        if (parent == PAIRS_NONE && event->position && pairs->count == pairs->limit)
+            return; /* a run that it is part of has no beginning here */
+        id = prefix_pairs_add(pairs, slot, event->hash, parent);
+    }
     if (id == PAIRS_NONE)
         return;
     prefix_pairs_hold(pairs, id, true);
@@ -148,7 +152,7 @@ static void apply(struct prefix_index *index, struct indexed_worker *worker,
         break;
     case PREFIX_STORED:
         worker->stored++;
-        store(index, slot, event->hash);
+        store(index, slot, event);
         break;
     case PREFIX_REMOVED:
         worker->stored--;
@@ -219,14 +223,17 @@ static void promise_blocks(struct prefix_index *index, struct indexed_worker *wo
                            const struct prefix_names *names, struct promise *promise)
 {
     struct prefix_pairs *pairs = &index->pairs;
-    uint32_t slot = slot_of(index, worker);
+    uint32_t slot = slot_of(index, worker), parent = PAIRS_NONE;
     for (uint32_t i = 0; i < names->count; i++) {
         uint32_t id = prefix_pairs_find(pairs, slot, names->names[i]);
         bool is_new = id == PAIRS_NONE;
         if (is_new)
-            id = prefix_pairs_add(pairs, slot, names->names[i], index->last_id);
+            id = prefix_pairs_add(pairs, slot, names->names[i], parent);
         if (id == PAIRS_NONE || pairs->items[id].promises == PAIRS_MAX_PROMISES)
             return;
+        if (is_new)
+            pairs->items[id].since = index->last_id;
+        parent = id;
         pairs->items[id].promises++;
         pairs->items[id].used = true;
         promise->new_blocks += is_new;

@@ -18,7 +18,7 @@
  * exactly the credited pairs (block, worker), up to its limit. Beyond it each new pair takes the
  * place of a pair without promises: the least recently used of the same worker, if that has its
  * fair share of the limit, otherwise of one that has more than that. Used: stored, or promised
- * (second chance). So a full index knows less than there is, and never more. If PREFIX_VICTIMS in a
+ * (second chance). The blocks of a prompt go from its end, as a run without its beginning is none. So a full index knows less than there is, and never more. If PREFIX_VICTIMS in a
  * row aren't to be evicted, the new pair isn't noted.
  *
  * A name isn't proof (prefix_hash.h): a match is a hint for placement, the worker compares tokens.

@@ -145,14 +145,16 @@ static void unlink_pair(struct prefix_pairs *pairs, uint32_t id)
     *(pair->after == PAIRS_NONE ? &owner->last : &pairs->items[pair->after].before) = pair->before;
 }
 
-static void link_last(struct prefix_pairs *pairs, uint32_t id)
+/* Links it before another pair of its worker; PAIRS_NONE: at the end. */
+static void link_before(struct prefix_pairs *pairs, uint32_t id, uint32_t next)
 {
     struct prefix_pair *pair = &pairs->items[id];
     struct pair_owner *owner = &pairs->owners[pair->slot];
-    pair->before = owner->last;
-    pair->after = PAIRS_NONE;
-    *(owner->last == PAIRS_NONE ? &owner->first : &pairs->items[owner->last].after) = id;
-    owner->last = id;
+    uint32_t *back = next == PAIRS_NONE ? &owner->last : &pairs->items[next].before;
+    pair->before = *back;
+    pair->after = next;
+    *(pair->before == PAIRS_NONE ? &owner->first : &pairs->items[pair->before].after) = id;
+    *back = id;
 }
 
 /* Forgets a pair, and the entry of a block that no worker is credited with any more. */
@@ -195,11 +197,14 @@ void prefix_pairs_unpromise(struct prefix_pairs *pairs, uint32_t id)
         pair_free(pairs, id);
 }
 
-/* Evicts the worker's least recently used pair that isn't promised. False: it isn't found soon. */
-static bool evict_from(struct prefix_pairs *pairs, const struct pair_owner *owner)
+/* Evicts the worker's least recently used pair that isn't promised. False: it isn't found soon, or
+ * it is `kept`. */
+static bool evict_from(struct prefix_pairs *pairs, const struct pair_owner *owner, uint32_t kept)
 {
     for (int i = 0; i < PREFIX_VICTIMS && owner->first != PAIRS_NONE; i++) {
         uint32_t id = owner->first;
+        if (id == kept)
+            return false;
         struct prefix_pair *pair = &pairs->items[id];
         if (!pair->used && !pair->promises) {
             pair_free(pairs, id);
@@ -208,21 +213,21 @@ static bool evict_from(struct prefix_pairs *pairs, const struct pair_owner *owne
         }
         pair->used = false;
         unlink_pair(pairs, id);
-        link_last(pairs, id);
+        link_before(pairs, id, PAIRS_NONE);
     }
     return false;
 }
 
 /* Evicts a pair, so that the worker may have one more. */
-static bool evict_for(struct prefix_pairs *pairs, const struct pair_owner *owner)
+static bool evict_for(struct prefix_pairs *pairs, const struct pair_owner *owner, uint32_t kept)
 {
     uint32_t share = pairs->limit / pairs->owner_count;
     if (owner->credited && owner->credited >= share)
-        return evict_from(pairs, owner);
+        return evict_from(pairs, owner, kept);
     for (uint32_t i = 0; i < CLUSTER_MAX_WORKERS; i++) {
         const struct pair_owner *other = &pairs->owners[pairs->cursor];
         if (other->present && other->credited > share)
-            return evict_from(pairs, other);
+            return evict_from(pairs, other, kept);
         pairs->cursor = (pairs->cursor + 1) % CLUSTER_MAX_WORKERS;
     }
     return false;
@@ -243,9 +248,9 @@ static uint32_t add_entry(struct prefix_pairs *pairs, struct prefix_hash name, u
 }
 
 uint32_t prefix_pairs_add(struct prefix_pairs *pairs, uint32_t slot, struct prefix_hash name,
-                          uint64_t since)
+                          uint32_t parent)
 {
-    if (pairs->count == pairs->limit && !evict_for(pairs, &pairs->owners[slot]))
+    if (pairs->count == pairs->limit && !evict_for(pairs, &pairs->owners[slot], parent))
         return PAIRS_NONE;
     uint32_t *place = place_of_name(pairs, name);
     uint32_t entry = *place ? *place - 1 : add_entry(pairs, name, place);
@@ -256,9 +261,9 @@ uint32_t prefix_pairs_add(struct prefix_pairs *pairs, uint32_t slot, struct pref
         id = pairs->new_pair++;
     else
         pairs->free_pair = pairs->items[id].entry;
-    pairs->items[id] = (struct prefix_pair){.since = since, .entry = entry, .slot = (uint16_t)slot};
+    pairs->items[id] = (struct prefix_pair){.entry = entry, .slot = (uint16_t)slot};
     *place_of_pair(pairs, entry, slot) = id + 1;
-    link_last(pairs, id);
+    link_before(pairs, id, parent);
     pairs->owners[slot].credited++;
     pairs->count++;
     return id;

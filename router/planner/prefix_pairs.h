@@ -78,10 +78,11 @@ const struct pair_entry *prefix_pairs_entry(const struct prefix_pairs *pairs,
 bool pair_entry_has(const struct pair_entry *entry, uint32_t slot);
 uint32_t prefix_pairs_find(const struct prefix_pairs *pairs, uint32_t slot,
                            struct prefix_hash name); /* PAIRS_NONE: none */
-/* Adds a pair that isn't there, neither held nor promised. May evict another one. PAIRS_NONE: there
- * is no room. */
+/* Adds a pair that isn't there, neither held nor promised. May evict another one, but not `parent`:
+ * the same worker's with the block before, which is evicted after this one (PAIRS_NONE: not there).
+ * PAIRS_NONE: there is no room. */
 uint32_t prefix_pairs_add(struct prefix_pairs *pairs, uint32_t slot, struct prefix_hash name,
-                          uint64_t since);
+                          uint32_t parent);
 /* The worker holds the block or not. A pair that is neither held nor promised is no pair. */
 void prefix_pairs_hold(struct prefix_pairs *pairs, uint32_t id, bool held);
 /* One promise of the pair less. */

@@ -557,6 +557,54 @@ static void test_used_blocks_have_a_second_chance(void **state)
     prefix_index_destroy(index);
 }
 
+static void test_a_prompt_is_evicted_from_its_end(void **state)
+{
+    (void)state;
+    enum { SIZE = 40, LENGTH = 15 };
+    struct prefix_index *index = index_of(SIZE);
+    struct prefix_hash hashes[LENGTH];
+    uint64_t number = 2;
+    begin(index, 1);
+    for (uint32_t prompt = 0; prompt < 3; prompt++) /* 45 blocks: 5 of the first one go */
+        for (uint32_t i = 0; i < LENGTH; i++) {
+            const struct prefix_event event = {.number = number++,
+                                               .kind = PREFIX_STORED,
+                                               .hash = name_of(prompt * 100 + i),
+                                               .parent = name_of(prompt * 100 + i - 1),
+                                               .position = i,
+                                               .token_count = 32};
+            assert_int_equal(prefix_index_take(index, 1, &event, 1), PREFIX_TAKE_OK);
+        }
+    for (uint32_t prompt = 0; prompt < 3; prompt++) {
+        names_to(hashes, prompt * 100, LENGTH);
+        assert_int_equal(prefix_index_blocks(index, 1, hashes, LENGTH), prompt ? LENGTH : 10);
+    }
+    const struct prefix_names promised = names_to(hashes, 500, LENGTH);
+    uint64_t promise = prefix_index_promise(index, 1, &promised, 0);
+    assert_int_equal(prefix_index_blocks(index, 1, hashes, LENGTH), LENGTH);
+    names_to(hashes, 0, LENGTH);
+    assert_int_equal(prefix_index_blocks(index, 1, hashes, LENGTH), 0);
+    names_to(hashes, 100, LENGTH);
+    assert_int_equal(prefix_index_blocks(index, 1, hashes, LENGTH), 10);
+    prefix_index_take_back(index, promise);
+    assert_int_equal(credited(index, 1), SIZE - LENGTH);
+    prefix_index_destroy(index);
+    index = index_of(4); /* one prompt alone: its beginning stays */
+    begin(index, 1);
+    for (uint32_t i = 0; i < LENGTH; i++) {
+        const struct prefix_event event = {.number = 2 + i,
+                                           .kind = PREFIX_STORED,
+                                           .hash = name_of(i),
+                                           .parent = name_of(i - 1),
+                                           .position = i,
+                                           .token_count = 32};
+        assert_int_equal(prefix_index_take(index, 1, &event, 1), PREFIX_TAKE_OK);
+    }
+    names_to(hashes, 0, LENGTH);
+    assert_int_equal(prefix_index_blocks(index, 1, hashes, LENGTH), 4);
+    prefix_index_destroy(index);
+}
+
 static void test_a_full_index_knows_less_and_nothing_wrong(void **state)
 {
     (void)state;
@@ -575,18 +623,20 @@ static void test_a_full_index_knows_less_and_nothing_wrong(void **state)
     assert_int_equal(credited(index, 1), SIZE / 2);
     assert_int_equal(credited(index, 2), SIZE / 2);
     assert_int_equal(prefix_index_blocks(index, 1, hashes, 10), 10); /* promised: they stay */
+    assert_int_equal(stores(index, 1, EACH + 2, 5000, 60), PREFIX_TAKE_OK);
+    assert_int_equal(prefix_index_blocks(index, 1, hashes, 10), 10); /* however old they are */
     prefix_index_take_back(index, promise);
-    assert_int_equal(stores(index, 1, EACH + 2, 2000, 30), PREFIX_TAKE_OK);
-    assert_int_equal(prefix_index_blocks(index, 1, hashes, 10), 10); /* used lately */
-    assert_int_equal(stores(index, 1, EACH + 32, 3000, 60), PREFIX_TAKE_OK);
+    assert_int_equal(stores(index, 1, EACH + 62, 2000, 20), PREFIX_TAKE_OK);
+    assert_int_equal(prefix_index_blocks(index, 1, hashes, 10), 10);
+    assert_int_equal(stores(index, 1, EACH + 82, 3000, 60), PREFIX_TAKE_OK);
     assert_int_equal(prefix_index_blocks(index, 1, hashes, 10), 0);
     const struct prefix_event removed = {
-        .number = EACH + 92, .kind = PREFIX_REMOVED, .hash = name_of(0)};
+        .number = EACH + 142, .kind = PREFIX_REMOVED, .hash = name_of(0)};
     assert_int_equal(prefix_index_take(index, 1, &removed, 1), PREFIX_TAKE_OK); /* not known */
     struct prefix_index_figures figures = prefix_index_figures(index);
     assert_int_equal(figures.pairs, SIZE);
     assert_int_equal(figures.names, SIZE);
-    assert_int_equal(figures.evicted, 2 * EACH + 90 - SIZE);
+    assert_int_equal(figures.evicted, 2 * EACH + 140 - SIZE);
     used = names_to(hashes, 4000, 101);
     assert_int_equal(prefix_index_promise(index, 2, &used, 0), 0); /* more than all */
     used = names_to(hashes, 4000, 90);
@@ -802,6 +852,7 @@ int main(void)
         cmocka_unit_test(test_evictions_are_charged),
         cmocka_unit_test(test_thousands_of_workers_with_one_beginning),
         cmocka_unit_test(test_used_blocks_have_a_second_chance),
+        cmocka_unit_test(test_a_prompt_is_evicted_from_its_end),
         cmocka_unit_test(test_a_full_index_knows_less_and_nothing_wrong),
         cmocka_unit_test(test_names_are_the_workers_own),
         cmocka_unit_test(test_a_long_prompt_has_names_for_its_beginning),

@@ -189,12 +189,17 @@ void request_judge_arrival(struct dispatch *dispatch, struct request *request)
     request_fail(dispatch, request, TERMINAL_OVERLOADED, reason_name(REASON_SLO_UNATTAINABLE));
 }
 
-/* Returns P(miss) as the policy predicts it for the choice that won; below 0: it doesn't. */
-static double raw_miss(const struct decision *decision)
+/* Returns P(miss) as it is predicted for the choice that won: by the policy, otherwise by the
+ * predictions for its workers. Below 0: it isn't. */
+static double raw_miss(const struct dispatch *dispatch, const struct request *request,
+                       const struct decision *decision)
 {
+    const struct call *call = request->call;
     const struct decision_alternative *won = &decision->alternatives[decision->chosen];
-    bool known = won->ttft_us > 0 && won->p_miss >= 0 && won->p_miss <= 1;
-    return known ? won->p_miss : -1;
+    if (won->ttft_us > 0 && won->p_miss >= 0 && won->p_miss <= 1)
+        return won->p_miss;
+    return admission_miss(&dispatch->placement.classes[call->model][call->slo_class],
+                          &request->placing.predicted, &call->objective);
 }
 
 bool request_is_rejected(struct dispatch *dispatch, struct request *request,
@@ -217,7 +222,7 @@ bool request_is_rejected(struct dispatch *dispatch, struct request *request,
     decision->slo_class = call->slo_class;
     decision->reader_only = request->place.kind != LIFE_PLACE;
     if (of && may_reject(request)) {
-        double raw = raw_miss(decision);
+        double raw = raw_miss(dispatch, request, decision);
         if (raw >= 0)
             verdict = admission_judge(&of->admission, &request->admission, ADMISSION_TURN, raw,
                                       &dispatch->decision_rng);

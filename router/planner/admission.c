@@ -47,6 +47,16 @@ void admission_ended(struct admission_class *of, const struct admission_request 
         of->share = ADMISSION_MOST;
 }
 
+double admission_miss(const struct goodput_class *slo, const struct prediction *predicted,
+                      const struct slo_objective *objective)
+{
+    if (!(predicted->ttft_us > 0))
+        return -1;
+    double ttft = predict_miss(&slo->ttft, predicted->ttft_us, (double)objective->ttft_us);
+    double tpot = predict_miss(&slo->tpot, predicted->tpot_us, (double)objective->tpot_us);
+    return 1 - (1 - ttft) * (1 - tpot);
+}
+
 double admission_wait_miss(uint64_t wait_us, uint64_t left_us)
 {
     double fits = wait_us ? (double)left_us / (double)wait_us : 2;

@@ -18,6 +18,7 @@
 
 #include "common/base/rng.h"
 #include "router/planner/calibration.h"
+#include "router/planner/goodput.h"
 
 #define ADMISSION_BOUND 0.75 /* P(miss) */
 #define ADMISSION_FIRST 0.10 /* shares of the requests beyond the bound that are rejected */
@@ -66,6 +67,11 @@ enum admission_verdict admission_judge(struct admission_class *of,
 /* The outcome of a request that was taken. Call at most once. */
 void admission_ended(struct admission_class *of, const struct admission_request *request,
                      bool missed);
+
+/* Returns the raw P(miss) of a request with these predictions, by the errors of its class: that of
+ * TTFT or TPOT, as if each came by itself. Below 0: nothing is predicted. */
+double admission_miss(const struct goodput_class *slo, const struct prediction *predicted,
+                      const struct slo_objective *objective);
 
 /* Returns the raw P(miss) of a request that must wait `wait_us` for its turn by the pace of the
  * queue, when its objective leaves `left_us` for it: 0 if twice the wait fits, 1/2 if the wait just

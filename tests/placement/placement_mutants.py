@@ -175,6 +175,9 @@ ALL = [
     Mutant("let_through_and_rejected", "a request that was let through is judged again", "admission.c", "request->let_through || used", "used"),
     Mutant("learns_nothing", "rejections that were wrong change nothing", "admission.c", ": -ADMISSION_BACK * of->share", ": 0"),
     Mutant("last_prediction", "the last prediction calibrates", "admission.c", "if (!request->at[stage].known) {", "if (true) {"),
+    Mutant("ttft_alone", "a missed TPOT is no miss", "admission.c", "return 1 - (1 - ttft) * (1 - tpot);", "return ttft + 0 * tpot;"),
+    Mutant("misses_added", "probabilities of misses are added", "admission.c", "return 1 - (1 - ttft) * (1 - tpot);", "return ttft + tpot;"),
+    Mutant("unpredicted_attains", "a request of which nothing is predicted attains", "admission.c", "        return -1;\n", "        return 0;\n"),
     Mutant("no_jitter", "all rejected clients come back together", "admission.c", "return us + (uint64_t)(rng_unit(rng) * 0.5 * (double)us);", "return us + 0 * rng_next(rng);"),
     # --- promises at placement
     Mutant("promise_forgotten", "a placed prompt is promised to nobody: siblings scatter", "placement.c", "        promise->id = prefix_index_promise(index, key, names, now_us);\n", "        ;\n"),

@@ -164,6 +164,27 @@ static void test_an_uncertain_miss_is_no_reason(void **state)
     assert_true(calibration_is_good(&of.calibrations[ADMISSION_TURN]));
 }
 
+static void test_either_objective_may_be_missed(void **state)
+{
+    (void)state;
+    const struct goodput_class slo = {.ended = 0};
+    const struct slo_objective both = {.ttft_us = 100000, .tpot_us = 10000},
+                               first = {.ttft_us = 100000}, none = {0};
+    const struct prediction fits = {.ttft_us = 10000, .tpot_us = 1000},
+                            late = {.ttft_us = 1000000, .tpot_us = 1000},
+                            slow = {.ttft_us = 10000, .tpot_us = 100000},
+                            edge = {.ttft_us = 100000, .tpot_us = 10000}, unknown = {0};
+    assert_true(admission_miss(&slo, &fits, &both) < 0.1);
+    assert_true(admission_miss(&slo, &late, &both) > 0.9);
+    assert_true(admission_miss(&slo, &slow, &both) > 0.9);
+    assert_true(admission_miss(&slo, &slow, &first) < 0.1);
+    assert_true(admission_miss(&slo, &late, &none) == 0);
+    double one = admission_miss(&slo, &edge, &first);
+    double two = admission_miss(&slo, &edge, &both);
+    assert_true(one > 0 && one < 1 && two > one && two < 2 * one);
+    assert_true(admission_miss(&slo, &unknown, &both) < 0);
+}
+
 static void test_a_wait_against_what_is_left(void **state)
 {
     (void)state;
@@ -206,6 +227,7 @@ int main(void)
         cmocka_unit_test(test_the_stages_are_calibrated_apart),
         cmocka_unit_test(test_the_first_prediction_of_a_stage_counts),
         cmocka_unit_test(test_an_uncertain_miss_is_no_reason),
+        cmocka_unit_test(test_either_objective_may_be_missed),
         cmocka_unit_test(test_a_wait_against_what_is_left),
         cmocka_unit_test(test_the_time_to_come_back_is_jittered),
     };

@@ -236,7 +236,7 @@ void placement_begin(struct placement *placement, size_t model, uint64_t now_us)
 struct placement_request *placement_next(struct placement *placement);
 
 struct placement_ask {
-    /* total_tokens: the fewest that it needs room for. The policy and the last fields are filled in. */
+    /* total_tokens: the fewest that it needs room for. Policy, rules and time are filled in. */
     struct route_request request;
     const struct route_handle *handle; /* NULL: its prompt is to be computed */
     /* Not 0: each place sets anew how long the answer may become. It is placed for as much of this

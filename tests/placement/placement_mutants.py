@@ -15,11 +15,11 @@ class Mutant:
 
 ALL = [
     # --- books
-    Mutant("handle_kept", "a handle that is gone still counts at its prefill worker", "placement.c", ".requests = !use->confirmed,", ".requests = 1,"),
-    Mutant("prefill_for_ever", "a computed prompt is still work", "placement.c", "use->working && !use->prefilled ? use->prompt_tokens", "use->working ? use->prompt_tokens"),
-    Mutant("never_confirmed", "a handoff that is done stays unconfirmed", "placement.c", "use->confirmed ? 0 : use->prompt_tokens", "use->prompt_tokens"),
-    Mutant("share_twice", "the old share stays in the books", "placement.c", "    is->work_tokens -= share->work_tokens;\n", ""),
-    Mutant("list_keeps", "a request stays in the list of its old worker", "placement.c",
+    Mutant("handle_kept", "a handle that is gone still counts at its prefill worker", "placement_books.c", ".requests = !use->confirmed,", ".requests = 1,"),
+    Mutant("prefill_for_ever", "a computed prompt is still work", "placement_books.c", "use->working && !use->prefilled ? use->prompt_tokens", "use->working ? use->prompt_tokens"),
+    Mutant("never_confirmed", "a handoff that is done stays unconfirmed", "placement_books.c", "use->confirmed ? 0 : use->prompt_tokens", "use->prompt_tokens"),
+    Mutant("share_twice", "the old share stays in the books", "placement_books.c", "    is->work_tokens -= share->work_tokens;\n", ""),
+    Mutant("list_keeps", "a request stays in the list of its old worker", "placement_books.c",
            "        TAILQ_REMOVE(&share->worker->requests, request, decode_link);\n    if (next.worker && share->worker != next.worker)\n        TAILQ_INSERT_TAIL(&next.worker->requests, request, decode_link);\n",
            "        ;\n"),
     # --- misfits, kinds, blocks
@@ -62,7 +62,7 @@ ALL = [
     Mutant("never_alone", "goodput looks at pairs alone", "route_policy.c", "if (!paired || joint)", "if (!paired)"),
     Mutant("untold", "the choices that are scored aren't told", "route_policy.c", "    decision_consider(s->request->decision, choice);\n", ""),
     Mutant("fast_start", "a new worker is filled at once", "route_policy.c", ".starting = s->ask->policy != PLACEMENT_LEAST_TOKENS &&", ".starting = false &&"),
-    Mutant("starts_for_ever", "a new worker never gets more", "placement.c", "        share->worker->proven++;\n", "        ;\n"),
+    Mutant("starts_for_ever", "a new worker never gets more", "placement_books.c", "        share->worker->proven++;\n", "        ;\n"),
     Mutant("refused_start", "a new worker's requests don't count", "candidates.c", "worker->is.requests >= CANDIDATE_FIRST_REQUESTS + worker->proven", "false"),
     Mutant("never_explores", "no worker is looked at again", "placement.c", "rng_unit(&placement->rng) < POLICY_EXPLORE", "false"),
     Mutant("explores_often", "every third placement explores", "placement.c", "rng_unit(&placement->rng) < POLICY_EXPLORE", "rng_unit(&placement->rng) < 0.3"),
@@ -180,12 +180,12 @@ ALL = [
     Mutant("unpredicted_attains", "a request of which nothing is predicted attains", "admission.c", "        return -1;\n", "        return 0;\n"),
     Mutant("no_jitter", "all rejected clients come back together", "admission.c", "return us + (uint64_t)(rng_unit(rng) * 0.5 * (double)us);", "return us + 0 * rng_next(rng);"),
     # --- promises at placement
-    Mutant("promise_forgotten", "a placed prompt is promised to nobody: siblings scatter", "placement.c", "        promise->id = prefix_index_promise(index, key, names, now_us);\n", "        ;\n"),
-    Mutant("promise_kept", "a request that ended without computing leaves its promises", "placement.c",
+    Mutant("promise_forgotten", "a placed prompt is promised to nobody: siblings scatter", "placement_books.c", "        promise->id = prefix_index_promise(index, key, names, now_us);\n", "        ;\n"),
+    Mutant("promise_kept", "a request that ended without computing leaves its promises", "placement_books.c",
            "    if (!promise->computed)\n        prefix_index_take_back(index, promise->id);\n", ""),
-    Mutant("computed_taken_back", "a prompt that was computed isn't credited until its events come", "placement.c",
+    Mutant("computed_taken_back", "a prompt that was computed isn't credited until its events come", "placement_books.c",
            "    if (!promise->computed)\n        prefix_index_take_back(index, promise->id);\n", "    prefix_index_take_back(index, promise->id);\n"),
-    Mutant("promise_unreserved", "blocks that a worker took are still to come", "placement.c", "        prefix_index_reserved(index, promise->id);\n", "        ;\n", long=True),
+    Mutant("promise_unreserved", "blocks that a worker took are still to come", "placement_books.c", "        prefix_index_reserved(index, promise->id);\n", "        ;\n", long=True),
     # --- the prefix index
     Mutant("gap_ignored", "missing events aren't missed", "prefix_index.c", "worker->begun && event->number == worker->number + 1;", "worker->begun;"),
     Mutant("beginning_ignored", "a stream may begin anywhere", "prefix_index.c", "worker->begun && event->number == worker->number + 1;", "!worker->number || event->number == worker->number + 1;", long=True),
@@ -229,10 +229,10 @@ ALL = [
     Mutant("worst_kept", "the first alternatives are kept, not the best", "decision_log.c", "    if (at == DECISION_MAX_ALTERNATIVES)\n        return at;", "    if (decision->count == DECISION_MAX_ALTERNATIVES)\n        return at;"),
     Mutant("tie_not_told", "equal totals look like a win", "decision_log.c", "            decision->why = DECISION_TIE;", "            ;"),
     # --- books for predictions
-    Mutant("missed_tolerate", "an answer that has missed still tolerates little", "placement.c", "part->tolerance_weight = use->tolerance_us > 0 ? use->weight : 0;", "part->tolerance_weight = use->weight;"),
-    Mutant("late_has_slack", "a prompt that is late still has slack", "placement.c", "part->slack_weight = use->slack_us > 0 ? use->weight : 0;", "part->slack_weight = use->weight;"),
-    Mutant("local_prompt_free", "a prompt that a decode worker computes isn't in its books", "placement.c", "    if (!use->prefill && !use->prefilled) /* it computes the prompt too */\n        add_prompt(use, &share.part);\n", ""),
-    Mutant("reported_for_ever", "rows of a prompt that is gone stay reported", "placement.c", "    worker->computed_rows -= gone < worker->computed_rows ? gone : worker->computed_rows;\n", ""),
+    Mutant("missed_tolerate", "an answer that has missed still tolerates little", "placement_books.c", "part->tolerance_weight = use->tolerance_us > 0 ? use->weight : 0;", "part->tolerance_weight = use->weight;"),
+    Mutant("late_has_slack", "a prompt that is late still has slack", "placement_books.c", "part->slack_weight = use->slack_us > 0 ? use->weight : 0;", "part->slack_weight = use->weight;"),
+    Mutant("local_prompt_free", "a prompt that a decode worker computes isn't in its books", "placement_books.c", "    if (!use->prefill && !use->prefilled) /* it computes the prompt too */\n        add_prompt(use, &share.part);\n", ""),
+    Mutant("reported_for_ever", "rows of a prompt that is gone stay reported", "placement_books.c", "    worker->computed_rows -= gone < worker->computed_rows ? gone : worker->computed_rows;\n", ""),
     Mutant("leaves_stay", "a row that left is still there later", "worker_books.c", "        books->left[part->left].rows--;\n", ""),
     # --- predictions
     Mutant("priority_ignored", "a prompt waits for ones of lower priority", "predict.c", "if (i != (int)priority && i != PRIORITY_HIGH && priority != PRIORITY_OFFLINE)", "if (false)"),

@@ -18,7 +18,7 @@ PLANNER = TOP / "router/planner"
 FLAGS = ["-std=gnu17", "-O0", "-D_GNU_SOURCE", "-fno-strict-aliasing", "-w"]
 PRODUCT = [
     *(PLANNER / name for name in ("admission.c", "answer_length.c", "breaker.c", "calibration.c", "candidates.c", "decision_log.c", "goodput.c",
-                                  "placement.c", "policy.c", "predict.c", "prefix_index.c", "prefix_pairs.c", "prompt_names.c", "request_life.c", "route_policy.c",
+                                  "placement.c", "placement_books.c", "policy.c", "predict.c", "prefix_index.c", "prefix_pairs.c", "prompt_names.c", "request_life.c", "route_policy.c",
                                   "step_watch.c", "worker_books.c")),
     *(TOP / "common/base/domain" / name for name in ("cost_fit.c", "placement_policy.c", "prefix_hash.c")),
     *(TOP / "common/engine/sched" / name for name in ("eviction.c", "kv_blocks.c", "prefix_cache.c")),

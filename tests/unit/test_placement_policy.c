@@ -619,7 +619,7 @@ static void test_latency_draws_go_by_the_score(void **state)
     candidates_deinit(&all);
 }
 
-/* Where all miss, one that is late with its first token is worse than one with slow tokens. */
+/* If all miss, one that is late with its first token is worse than one with slow tokens. */
 static void test_a_missed_tpot_is_preferred_to_a_missed_ttft(void **state)
 {
     (void)state;

@@ -1,0 +1,314 @@
+/* The books of placement: each request's share of its workers, and the promises of its prompt. */
+#include "router/planner/placement.h"
+
+#include "common/base/assert.h"
+
+#include <string.h>
+
+/* Returns the worker, which most often is the one that the share has already. */
+static struct candidate *worker_of(const struct placement *placement,
+                                   const struct placement_share *share, uint64_t key)
+{
+    bool same = share->worker && share->worker->is.key == key;
+    return same ? share->worker : candidates_get(&placement->candidates, key);
+}
+
+/* The prompt that is computed on a worker. */
+static void add_prompt(const struct placement_use *use, struct books_part *part)
+{
+    uint64_t end = use->prompt_tokens;
+    uint64_t first = use->cached_tokens < end ? use->cached_tokens : end - (end > 0);
+    part->prefill = true;
+    part->rows = end - first;
+    part->positions = part->rows * (first + end - 1) / 2; /* first .. end - 1 */
+    part->slack_weight = use->slack_us > 0 ? use->weight : 0;
+    part->slack = part->slack_weight ? books_time_bucket(use->slack_us) : 0;
+}
+
+/* The answer that is drawn, or will be. */
+static void add_answer(const struct placement_use *use, struct books_part *part)
+{
+    uint64_t expected = use->expected_tokens;
+    part->drawing = use->drawing;
+    part->coming = !use->drawing;
+    part->context = part->held_tokens = use->prompt_tokens;
+    part->promised_tokens = expected > use->prompt_tokens ? expected : use->prompt_tokens + 1;
+    part->variance = use->variance;
+    part->left = books_length_bucket(part->promised_tokens - use->prompt_tokens);
+    part->tolerance_weight = use->tolerance_us > 0 ? use->weight : 0;
+    part->tolerance = part->tolerance_weight ? books_time_bucket(use->tolerance_us) : 0;
+}
+
+static struct placement_share prefill_share(const struct placement *placement,
+                                            const struct placement_request *request)
+{
+    const struct placement_use *use = &request->use;
+    struct candidate *worker = worker_of(placement, &request->prefill, use->prefill);
+    if (!worker)
+        return (struct placement_share){0};
+    struct placement_share share = {
+        .worker = worker,
+        .requests = !use->confirmed, /* otherwise its handle is gone there */
+        .work_tokens = use->working && !use->prefilled ? use->prompt_tokens : 0,
+        .part = {.priority = use->priority},
+    };
+    if (share.work_tokens)
+        add_prompt(use, &share.part);
+    if (!use->confirmed)
+        share.part.held_tokens = share.part.promised_tokens = use->prompt_tokens;
+    return share;
+}
+
+static struct placement_share decode_share(const struct placement *placement,
+                                           const struct placement_request *request)
+{
+    const struct placement_use *use = &request->use;
+    struct candidate *worker =
+        use->working ? worker_of(placement, &request->decode, use->decode) : NULL;
+    if (!worker)
+        return (struct placement_share){0};
+    struct placement_share share = {
+        .worker = worker,
+        .requests = 1,
+        .work_tokens = use->longest_tokens,
+        .unconfirmed_tokens = use->confirmed ? 0 : use->prompt_tokens,
+        .part = {.priority = use->priority},
+    };
+    if (!use->prefill && !use->prefilled) /* it computes the prompt too */
+        add_prompt(use, &share.part);
+    add_answer(use, &share.part);
+    return share;
+}
+
+static void enter(const struct placement_share *share)
+{
+    struct route_worker *is = &share->worker->is;
+    is->requests += share->requests;
+    is->work_tokens += share->work_tokens;
+    is->unconfirmed_tokens += share->unconfirmed_tokens;
+}
+
+static void take_out(struct placement *placement, const struct placement_share *share)
+{
+    struct route_worker *is = &share->worker->is;
+    ASSERT(is->requests >= share->requests && is->work_tokens >= share->work_tokens &&
+           is->unconfirmed_tokens >= share->unconfirmed_tokens);
+    is->requests -= share->requests;
+    is->work_tokens -= share->work_tokens;
+    is->unconfirmed_tokens -= share->unconfirmed_tokens;
+    placement->candidates.version++;
+}
+
+static bool shares_equal(const struct placement_share *a, const struct placement_share *b)
+{
+    return a->worker == b->worker && a->requests == b->requests &&
+           a->work_tokens == b->work_tokens && a->unconfirmed_tokens == b->unconfirmed_tokens;
+}
+
+static uint64_t rows_to_compute(const struct candidate *worker)
+{
+    uint64_t rows = 0;
+    for (int i = 0; i < PRIORITIES; i++)
+        rows += worker->books.prefill[i].rows;
+    return rows;
+}
+
+/* Brings the part up to date that predictions read. A token moves it, and frees no place. The rows
+ * of a prompt that is computed, or taken away, were among the ones that were reported. */
+static void change_part(struct placement_share *share, const struct placement_share *next)
+{
+    struct candidate *worker = share->worker;
+    bool stays = worker == next->worker && next->part.prefill;
+    if (worker == next->worker && books_parts_equal(&share->part, &next->part))
+        return;
+    if (worker)
+        worker_books_take(&worker->books, &share->part);
+    if (next->worker)
+        worker_books_add(&next->worker->books, &next->part);
+    if (worker && share->part.prefill && !stays) {
+        uint64_t gone = share->part.rows, rows = rows_to_compute(worker);
+        worker->computed_rows -= gone < worker->computed_rows ? gone : worker->computed_rows;
+        worker->computed_rows = worker->computed_rows < rows ? worker->computed_rows : rows;
+    }
+    share->part = next->part;
+}
+
+static void set_prefill(struct placement *placement, struct placement_request *request,
+                        struct placement_share next)
+{
+    struct placement_share *share = &request->prefill;
+    change_part(share, &next);
+    if (shares_equal(share, &next))
+        return;
+    if (share->worker)
+        take_out(placement, share);
+    if (share->worker && share->worker != next.worker)
+        TAILQ_REMOVE(&share->worker->requests, request, prefill_link);
+    if (next.worker && share->worker != next.worker)
+        TAILQ_INSERT_TAIL(&next.worker->requests, request, prefill_link);
+    if (next.worker)
+        enter(&next);
+    *share = next;
+}
+
+static void set_decode(struct placement *placement, struct placement_request *request,
+                       struct placement_share next)
+{
+    struct placement_share *share = &request->decode;
+    change_part(share, &next);
+    if (shares_equal(share, &next))
+        return;
+    if (share->worker)
+        take_out(placement, share);
+    if (share->worker && share->worker != next.worker)
+        TAILQ_REMOVE(&share->worker->requests, request, decode_link);
+    if (next.worker && share->worker != next.worker)
+        TAILQ_INSERT_TAIL(&next.worker->requests, request, decode_link);
+    if (next.worker)
+        enter(&next);
+    *share = next;
+}
+
+/* Promises the prompt to the worker that the request has now. Takes back what another one was
+ * promised for nothing. */
+static void keep_promise(struct placement *placement, const struct placement_request *request,
+                         struct placement_promise *promise, const struct candidate *worker)
+{
+    const struct placement_use *use = &request->use;
+    struct prefix_index *index = placement->prefix_index;
+    uint64_t key = worker ? worker->is.key : 0;
+    uint64_t now_us = use->now_us > placement->pass.now_us ? use->now_us : placement->pass.now_us;
+    bool at_prefill = promise == &request->prefill_promise;
+    if (!index)
+        return;
+    if (at_prefill && use->reserved)
+        prefix_index_reserved(index, promise->id);
+    if (use->confirmed || (at_prefill && use->prefilled)) {
+        prefix_index_computed(index, promise->id, now_us);
+        promise->computed = true;
+    }
+    if (promise->worker == key)
+        return;
+    if (!promise->computed)
+        prefix_index_take_back(index, promise->id);
+    *promise = (struct placement_promise){.worker = key};
+    const struct prefix_names *names =
+        worker ? prefix_names_for(request->prefixes, request->prefix_kind_count, &worker->is)
+               : NULL;
+    if (names)
+        promise->id = prefix_index_promise(index, key, names, now_us);
+}
+
+/* The worker of this key has computed or taken over the request's prompt, if `now`. */
+static void note_proof(const struct placement_share *share, uint64_t key, bool now)
+{
+    if (now && share->worker && share->worker->is.key == key)
+        share->worker->proven++;
+}
+
+void placement_track(struct placement *placement, struct placement_request *request,
+                     const struct placement_use *use)
+{
+    note_proof(&request->prefill, use->prefill, use->prefilled && !request->use.prefilled);
+    note_proof(&request->decode, use->decode, use->confirmed && !request->use.confirmed);
+    request->use = *use;
+    set_prefill(placement, request, prefill_share(placement, request));
+    set_decode(placement, request, decode_share(placement, request));
+    keep_promise(placement, request, &request->prefill_promise, request->prefill.worker);
+    keep_promise(placement, request, &request->decode_promise, request->decode.worker);
+}
+
+void placement_arrived(struct placement *placement, struct placement_request *request, size_t model,
+                       uint64_t tenant)
+{
+    *request = (struct placement_request){.model = model,
+                                          .tenant = tenant,
+                                          .order = ++placement->arrivals,
+                                          .priority = PRIORITY_NORMAL,
+                                          .due_us = UINT64_MAX};
+    TAILQ_INSERT_TAIL(&placement->all, request, all_link);
+}
+
+void placement_ended(struct placement *placement, struct placement_request *request)
+{
+    placement_stop_waiting(placement, request);
+    placement_track(placement, request, &(struct placement_use){0});
+    TAILQ_REMOVE(&placement->all, request, all_link);
+}
+
+bool placement_recount(const struct placement *placement)
+{
+    const struct candidate *worker;
+    for (size_t i = 0; (worker = map_next(placement->candidates.by_key, &i));) {
+        struct route_worker is = {.requests = 0};
+        struct worker_books books;
+        const struct placement_request *request;
+        memset(&books, 0, sizeof books); /* its padding is compared too */
+        TAILQ_FOREACH(request, &placement->all, all_link)
+        {
+            const struct placement_share shares[] = {prefill_share(placement, request),
+                                                     decode_share(placement, request)};
+            for (int k = 0; k < 2; k++) {
+                if (shares[k].worker != worker)
+                    continue;
+                is.requests += shares[k].requests;
+                is.work_tokens += shares[k].work_tokens;
+                is.unconfirmed_tokens += shares[k].unconfirmed_tokens;
+                worker_books_add(&books, &shares[k].part);
+            }
+        }
+        if (memcmp(&books, &worker->books, sizeof books) || is.requests != worker->is.requests ||
+            is.work_tokens != worker->is.work_tokens ||
+            is.unconfirmed_tokens != worker->is.unconfirmed_tokens)
+            return false;
+    }
+    return true;
+}
+
+/* -------------------------------------------------------------------------------------- workers */
+
+enum status placement_worker_set(struct placement *placement, size_t model,
+                                 const struct route_worker *facts)
+{
+    return candidates_set(&placement->candidates, model, facts);
+}
+
+void placement_worker_remove(struct placement *placement, uint64_t key)
+{
+    struct candidate *worker = candidates_get(&placement->candidates, key);
+    for (struct placement_request *request; worker && (request = TAILQ_FIRST(&worker->requests));) {
+        if (request->prefill.worker == worker)
+            set_prefill(placement, request, (struct placement_share){0});
+        else
+            set_decode(placement, request, (struct placement_share){0});
+    }
+    candidates_remove(&placement->candidates, key);
+}
+
+void placement_worker_load(struct placement *placement, uint64_t key, uint64_t reported_tokens)
+{
+    struct candidate *worker = candidates_get(&placement->candidates, key);
+    if (worker)
+        worker->is.reported_tokens = reported_tokens;
+}
+
+void placement_worker_stepped(struct placement *placement, uint64_t key, uint64_t prefill_rows)
+{
+    struct candidate *worker = candidates_get(&placement->candidates, key);
+    uint64_t left = worker ? rows_to_compute(worker) - worker->computed_rows : 0;
+    if (left)
+        worker->computed_rows += prefill_rows < left ? prefill_rows : left;
+}
+
+struct placement_request *placement_first_of(const struct placement *placement, uint64_t key)
+{
+    const struct candidate *worker = candidates_get(&placement->candidates, key);
+    return worker ? TAILQ_FIRST(&worker->requests) : NULL;
+}
+
+struct placement_request *placement_next_of(const struct placement_request *request, uint64_t key)
+{
+    const struct candidate *prefill = request->prefill.worker;
+    return prefill && prefill->is.key == key ? TAILQ_NEXT(request, prefill_link)
+                                             : TAILQ_NEXT(request, decode_link);
+}

@@ -231,6 +231,7 @@ enum status virtual_cluster_create(const struct virtual_config *config,
     ASSERT(cluster && config->placement.model_count == 1);
     cluster->config = *config;
     cluster->end_id = VIRTUAL_END;
+    cluster->rng = rng_seeded(config->seed);
     cluster->root = prefix_hash_root(VIRTUAL_KIND, VIRTUAL_KIND, NULL, 0);
     cluster->nodes = calloc(config->worker_count, sizeof *cluster->nodes);
     ASSERT(cluster->nodes || !config->worker_count);

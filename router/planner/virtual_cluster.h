@@ -4,6 +4,8 @@
  * randomness but the seeds of the profiles and of placement. Equal settings and clients give equal
  * outcomes on any machine.
  *
+ * Requests of a class with objectives are ranked, and rejected early, as in the dispatcher.
+ *
  * Not played: handoff machines (a handoff has no loss, lease or credit), breakers, the retry
  * budget, and failures of workers. Blocks of a prompt stay at its prefill worker until they were
  * read; chunks are read as they are computed.
@@ -65,7 +67,9 @@ struct virtual_outcome {
     uint32_t cached_tokens;                /* prompt tokens that weren't computed */
     uint64_t prefill, decode;              /* keys of its last workers; 0: none */
     bool attained;                         /* its objective */
-    double p_miss; /* as predicted when it was placed first; below 0: it wasn't */
+    /* P(miss) when it was placed first, as the policy predicted it, and calibrated; below 0: it
+     * didn't. */
+    double raw_miss, p_miss;
 };
 
 /* The clients. None of them calls the cluster. */

@@ -181,6 +181,10 @@ static void learn_end(struct virtual_cluster *cluster, const struct virtual_call
     outcome->attained = slo_attained(&asked->objective, &slo);
     answer_lengths_learn(placement->answer_lengths, &ask, outcome->answer_tokens,
                          call->life.finish == FINISH_EOS);
+    if (asked->slo_class != SLO_NONE && cluster->knows_class[asked->slo_class] &&
+        outcome->status != TERMINAL_OVERLOADED)
+        admission_ended(&cluster->admissions[asked->slo_class], &call->admission,
+                        !outcome->attained);
     if (asked->slo_class != SLO_NONE && call->placing.predicted.ttft_us > 0)
         goodput_ended(&placement->classes[VIRTUAL_MODEL][asked->slo_class],
                       &call->placing.predicted, &slo, outcome->attained);
@@ -190,6 +194,8 @@ static void learn_end(struct virtual_cluster *cluster, const struct virtual_call
 static void finish(struct virtual_cluster *cluster, struct virtual_call *call)
 {
     const struct request_life *life = &call->life;
+    const struct admission_request *judged = &call->admission;
+    bool known = judged->at[ADMISSION_TURN].known;
     struct virtual_figures *figures = &cluster->figures;
     struct virtual_outcome outcome = {
         .id = call->id,
@@ -204,7 +210,8 @@ static void finish(struct virtual_cluster *cluster, struct virtual_call *call)
         .cached_tokens = call->cached_tokens,
         .prefill = call->prefill,
         .decode = call->decode,
-        .p_miss = call->p_miss,
+        .raw_miss = known ? judged->at[ADMISSION_TURN].raw : -1,
+        .p_miss = known ? judged->at[ADMISSION_TURN].used : -1,
     };
     learn_end(cluster, call, &outcome);
     const uint64_t words[] = {figures->hash,          outcome.id,
@@ -350,22 +357,62 @@ void virtual_reported(struct virtual_cluster *cluster, struct virtual_node *node
 
 /* --------------------------------------------------------------------------------------- places */
 
+/* Returns its class's; NULL: it has none, or nothing may reject it any more. */
+static struct admission_class *admission_of(struct virtual_cluster *cluster,
+                                            const struct virtual_call *call)
+{
+    const struct virtual_request *asked = &call->asked;
+    if (asked->slo_class == SLO_NONE || call->life.attempt > 1 || call->life.delivered ||
+        call->place.kind != LIFE_PLACE || call->place.again != AGAIN_NOT)
+        return NULL;
+    struct admission_class *of = &cluster->admissions[asked->slo_class];
+    if (!cluster->knows_class[asked->slo_class])
+        admission_class_init(of, asked->objective.ttft_us || asked->objective.tpot_us);
+    cluster->knows_class[asked->slo_class] = true;
+    return of;
+}
+
+static void reject(struct virtual_cluster *cluster, struct virtual_call *call)
+{
+    struct life_actions actions;
+    request_life_on_fail(&call->life, TERMINAL_OVERLOADED, "slo_unattainable", &actions);
+    execute(cluster, call, &actions);
+}
+
+/* Rejects a request that would wait for too long behind the others. */
+static void judge_arrival(struct virtual_cluster *cluster, struct virtual_call *call)
+{
+    struct placement *placement = &cluster->placement;
+    uint64_t ttft_us = call->asked.objective.ttft_us;
+    struct admission_class *of = admission_of(cluster, call);
+    if (!of || !ttft_us || call->ended || !call->placing.waiting ||
+        placement->queues[VIRTUAL_MODEL].count < 2)
+        return;
+    double raw = admission_wait_miss(placement_wait_us(placement, &call->placing), ttft_us);
+    if (admission_judge(of, &call->admission, ADMISSION_ARRIVAL, raw, &cluster->rng) ==
+        ADMISSION_REJECTED)
+        reject(cluster, call);
+}
+
+/* Returns true, and ends it, if by the choice that won it would miss its objective. */
+static bool is_rejected(struct virtual_cluster *cluster, struct virtual_call *call,
+                        const struct decision *decision)
+{
+    const struct decision_alternative *won = &decision->alternatives[decision->chosen];
+    struct admission_class *of = admission_of(cluster, call);
+    if (!of || !decision->considered || won->ttft_us <= 0 || won->p_miss < 0 ||
+        admission_judge(of, &call->admission, ADMISSION_TURN, fmin(won->p_miss, 1),
+                        &cluster->rng) != ADMISSION_REJECTED)
+        return false;
+    reject(cluster, call);
+    return true;
+}
+
 static void place(struct virtual_cluster *cluster, struct virtual_call *call,
                   struct route_choice choice)
 {
     struct life_actions actions;
-    const struct virtual_request *asked = &call->asked;
-    const struct prediction *predicted = &call->placing.predicted;
     uint64_t reader = choice.prefill && ends_at_prefill(call) ? 0 : choice.decode;
-    if (call->p_miss < 0 && asked->slo_class != SLO_NONE && predicted->ttft_us > 0) {
-        const struct goodput_class *slo =
-            &cluster->placement.classes[VIRTUAL_MODEL][asked->slo_class];
-        double ttft =
-            predict_miss(&slo->ttft, predicted->ttft_us, (double)asked->objective.ttft_us);
-        double tpot =
-            predict_miss(&slo->tpot, predicted->tpot_us, (double)asked->objective.tpot_us);
-        call->p_miss = 1 - (1 - ttft) * (1 - tpot);
-    }
     placement_stop_waiting(&cluster->placement, &call->placing);
     request_life_on_placed(&call->life, cluster->figures.now_us, choice.prefill, reader, &actions);
     execute(cluster, call, &actions);
@@ -379,13 +426,16 @@ static void try_call(struct virtual_cluster *cluster, struct virtual_call *call)
                                         .layout_hash = VIRTUAL_KIND,
                                         .numerics_id = VIRTUAL_KIND};
     const struct route_kind kind = {VIRTUAL_KIND, VIRTUAL_KIND};
+    struct decision decision;
+    decision_begin(&decision, "");
     const struct placement_ask ask = {
         .request = {.kind = call->life.delivered ? &kind : NULL,
                     .prompt_tokens = prompt_tokens(call),
                     .total_tokens = longest_tokens(call),
                     .ends_at_prefill = ends_at_prefill(call),
                     .avoid_prefill = call->place.avoid_prefill,
-                    .avoid_decode = call->place.avoid_decode},
+                    .avoid_decode = call->place.avoid_decode,
+                    .decision = &decision},
         .handle = call->place.kind == LIFE_PLACE ? NULL : &handle,
         .prefixes = call->names.kinds,
         .prefix_kind_count = call->names.count,
@@ -398,7 +448,10 @@ static void try_call(struct virtual_cluster *cluster, struct virtual_call *call)
         placement_choose(&cluster->placement, &call->placing, &ask, &placed_tokens);
     struct life_actions actions;
     switch (choice.outcome) {
-    case ROUTE_PLACED: place(cluster, call, choice); return;
+    case ROUTE_PLACED:
+        if (!is_rejected(cluster, call, &decision))
+            place(cluster, call, choice);
+        return;
     case ROUTE_FULL:
         request_life_on_no_place(&call->life, now_us, true, UINT64_MAX, &actions);
         break;
@@ -463,7 +516,6 @@ void virtual_arrive(struct virtual_cluster *cluster)
     call->references = 1;
     call->arrived_us = figures->now_us;
     call->tick_us = UINT64_MAX;
-    call->p_miss = -1;
     clients->take(clients->context, call->id, &call->asked);
     ASSERT(call->asked.answer_tokens && call->asked.answer_tokens <= call->asked.max_tokens);
     call->deadline_us =
@@ -481,6 +533,7 @@ void virtual_arrive(struct virtual_cluster *cluster)
     if (refused)
         request_life_on_fail(&call->life, TERMINAL_OVERLOADED, "overloaded", &actions);
     execute(cluster, call, &actions);
+    judge_arrival(cluster, call);
 }
 
 void virtual_tick(struct virtual_cluster *cluster, struct virtual_call *call)

@@ -5,6 +5,7 @@
 #define BATON_ROUTER_PLANNER_VIRTUAL_STATE_H
 
 #include "common/base/domain/link_model.h"
+#include "router/planner/admission.h"
 #include "router/planner/virtual_cluster.h"
 
 #define VIRTUAL_MODEL 0
@@ -48,7 +49,7 @@ struct virtual_call {
     uint32_t cached_tokens;
     uint64_t prefill, decode;
     struct prompt_names names;
-    double p_miss;
+    struct admission_request admission;
     struct answer_length expected; /* its whole answer */
     uint32_t expect_at;            /* tokens with which that is looked up again */
 };
@@ -97,6 +98,9 @@ struct virtual_cluster {
     struct virtual_config config;
     struct virtual_node *nodes; /* [config.worker_count] */
     struct placement placement;
+    struct admission_class admissions[SLO_MAX_CLASSES];
+    bool knows_class[SLO_MAX_CLASSES]; /* it has its admission */
+    struct rng rng;                    /* draws of admission */
     struct prefix_hash root;
     uint32_t end_id;
     struct virtual_event *events; /* [event_count]: a heap by time and order */

@@ -30,7 +30,7 @@ ALL = [
     Mutant("free_messages", "commands take no time", "virtual_router.c", "cluster->figures.now_us + cluster->config.message_us", "cluster->figures.now_us"),
     Mutant("free_reads", "bytes take no time", "virtual_worker.c", "there > run->landed && profile->link_bytes_per_second > 0", "there > run->landed && profile->link_bytes_per_second < 0"),
     Mutant("one_read", "a second read of a run never begins", "virtual_worker.c", "        run->landed = run->asked;\n", "        run->landed = run->asked;\n        if (!run->complete || run->landed < run->prompt_tokens)\n            continue;\n"),
-    Mutant("kept_blocks", "a prefill worker keeps its blocks when they were read or released", "virtual_worker.c", "        drop(cluster, node, run, job.attempt); break;", "        break;"),
+    Mutant("kept_blocks", "a prefill worker keeps its blocks when they were read", "virtual_worker.c", "case JOB_CONFIRMED: drop(cluster, node, run, job.attempt); break;", "case JOB_CONFIRMED: break;"),
     Mutant("lost_reference", "an ended sequence keeps its request", "virtual_worker.c", "    scheduler_remove(node->scheduler, sequence);\n    virtual_call_unref(cluster, call);", "    scheduler_remove(node->scheduler, sequence);"),
     Mutant("wiped_not", "wiped caches keep their blocks", "virtual_cluster.c", "        scheduler_distrust(cluster->nodes[i].scheduler);", "        ;"),
     Mutant("any_order", "events at one time come in any order", "virtual_cluster.c", "a->at_us == b->at_us && a->order < b->order", "a->at_us == b->at_us && a->order > b->order"),

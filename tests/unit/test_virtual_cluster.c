@@ -34,7 +34,8 @@ struct load {
     uint32_t spread;     /* lengths are drawn from 1 .. 2 n */
     uint64_t timeout_us; /* every fourth request's */
     uint64_t message_us;
-    bool even; /* gaps are equal */
+    bool even;               /* gaps are equal */
+    uint32_t prefill_blocks; /* the pools of prefill workers; 0: as those of decode workers */
     uint64_t seed;
     /* Its own. */
     struct rng rng;
@@ -105,6 +106,8 @@ static struct virtual_cluster *open(struct load *load, const struct virtual_work
         workers[i].role = i < prefills ? ROLE_PREFILL : ROLE_DECODE;
         workers[i].scheduler.grow = worker->scheduler.grow && i >= prefills;
         workers[i].profile.noise_seed = load->seed + i;
+        if (load->prefill_blocks && i < prefills)
+            workers[i].scheduler.block_count = load->prefill_blocks;
     }
     const struct virtual_config config = {.placement = {.model_count = 1, .seed = load->seed},
                                           .limits = request_limits_default(),
@@ -171,6 +174,27 @@ static void test_a_handoff_takes_the_time_of_its_parts(void **state)
     assert_int_equal(outcome->decode, 2);
     assert_int_equal(figures.handoffs, 1);
     assert_int_equal(figures.prompt_rows, 600);
+    virtual_cluster_destroy(cluster);
+    free(load.outcomes);
+}
+
+/* A prefill worker's blocks are free when they were read: the second prompt, for which there is no
+ * room beside the first one, is computed while the first answer goes on. */
+static void test_blocks_are_held_until_they_were_read(void **state)
+{
+    (void)state;
+    struct virtual_worker worker = virtual_worker_default(ROLE_DECODE, &vllm_13b, 2048, 1024);
+    worker.profile.link_bytes_per_second = 3.125e9;
+    struct load load = {.count = 2, .prompt = 600, .answer = 100, .max_tokens = 100};
+    load.prefill_blocks = 30;
+    struct virtual_cluster *cluster = open(&load, &worker, 1, 1);
+    run(&load, cluster);
+    uint64_t prefill_us = step_us(&vllm_13b, prompt_shape(0, 600));
+    uint64_t read_us = (uint64_t)(600 * 819200 / 3125.0);
+    uint64_t second_us = load.outcomes[1].ttft_us;
+    assert_int_equal(load.outcomes[0].ttft_us, prefill_us);
+    assert_true(second_us >= 2 * prefill_us + read_us && second_us < 2 * prefill_us + read_us + 99);
+    assert_true(second_us < load.outcomes[0].e2e_us / 2);
     virtual_cluster_destroy(cluster);
     free(load.outcomes);
 }
@@ -447,6 +471,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_handoff_takes_the_time_of_its_parts),
+        cmocka_unit_test(test_blocks_are_held_until_they_were_read),
         cmocka_unit_test(test_a_decode_worker_computes_prompts_alone),
         cmocka_unit_test(test_prompts_first_holds_answers_back),
         cmocka_unit_test(test_prefixes_are_computed_once),

@@ -142,6 +142,10 @@ def attainment_is_counted(cluster, client):
     assert seen["chat"]["uncounted"] == 1 and seen["rush"]["missed_by"] == {"ttft": 0, "tpot": 3, "itl": 0, "e2e": 0, "failed": 0}
     assert seen["rush"]["hour"] == seen["rush"]["ever"] and seen["rush"]["error_budget_left"] == -0.5 and seen["chat"]["error_budget_left"] == 1
     assert seen["batch"]["priority"] == "offline" and [name for name, one in seen.items() if one["default"]] == ["chat"]
+    # From the first step reports on there are predictions: a prompt takes a step of 30 ms, a token one of 20 ms.
+    predicted = [(kind, one["predicted"][kind]) for one in seen.values() for kind in ("ttft", "tpot") if one["predicted"][kind]["answers"]]
+    assert {kind for kind, _ in predicted} == {"ttft", "tpot"} and all(about["predicted_ms"] > 0 and about["measured_ms"] >= 20 for _, about in predicted), predicted
+    assert cluster.total("router", "baton_router_ttft_to_predicted_ratio_count") == sum(one["predicted"]["ttft"]["answers"] for one in seen.values())
     assert all(abs(one["goodput_per_second"] - 2 * one["goodput_per_device"]) < 1e-3 for one in seen.values())  # of two workers
     outcomes = {(name, outcome): cluster.total("router", "baton_router_slo_requests_total", slo_class=name, outcome=outcome)
                 for name in seen for outcome in ("attained", "missed")}

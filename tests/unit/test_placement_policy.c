@@ -699,21 +699,22 @@ static void test_pairs_behind_the_best_are_found(void **state)
             const struct route_request asked = {
                 .policy = &ask, .prompt_tokens = 10, .total_tokens = 20, .now_us = 1};
             assert_int_equal(candidates_init(&all, 1), STATUS_OK);
-            add_plain(&all, ROLE_PREFILL, 1, 1);
-            add_plain(&all, ROLE_DECODE, 2, POLICY_MOST + 1);
-            struct candidate *last = candidates_get(&all, POLICY_MOST + 2);
+            add_plain(&all, ROLE_PREFILL, 1, 2);
+            candidates_get(&all, 2)->is.ready = false; /* it would fit all */
+            add_plain(&all, ROLE_DECODE, 3, POLICY_MOST + 1);
+            struct candidate *last = candidates_get(&all, POLICY_MOST + 3);
             last->is.work_tokens = last->is.placed_at = last->is.requests = 1000;
             last->books.held_tokens = 1000;
             for (uint64_t i = 0; i < POLICY_MOST; i++) {
-                pairs[i] = (struct candidate_pair){.prefill = 1, .decode = 2 + i, .until_us = 10};
+                pairs[i] = (struct candidate_pair){.prefill = 1, .decode = 3 + i, .until_us = 10};
                 if (!blocked)
-                    assert_int_equal(candidates_misfit(&all, 1, 2 + i), STATUS_OK);
+                    assert_int_equal(candidates_misfit(&all, 1, 3 + i), STATUS_OK);
             }
             assert_int_equal(candidates_block_pairs(&all, pairs, blocked ? POLICY_MOST : 0),
                              STATUS_OK);
             struct route_choice choice = route_request(&all, 0, &asked, NULL);
             assert_int_equal(choice.prefill, 1);
-            assert_int_equal(choice.decode, POLICY_MOST + 2);
+            assert_int_equal(choice.decode, POLICY_MOST + 3);
             candidates_deinit(&all);
         }
 }

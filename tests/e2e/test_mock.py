@@ -1,12 +1,13 @@
 """Clusters with the mock engine: equal bytes in any company, over any lane and after a loss; a wrong block gives a wrong token; steps and
 reads take no less than their profile says."""
+import concurrent.futures
 import json
 import re
 import subprocess
 
 import grpc
 import pytest
-from client import pb, request
+from client import pb, reason_of, request
 from front import SETTINGS, Front
 from harness import BATON, LONG, SHAKESPEARE, arm, get, wait_until
 from test_byte_equality import requests_for
@@ -152,13 +153,51 @@ def attainment_is_counted(cluster, client):
     assert outcomes == {(name, outcome): count for name, both in counts.items() for outcome, count in zip(("attained", "missed"), both)}
 
 
+def rejection(cluster, client):
+    """A class that no request attains: after 200 outcomes some are rejected, more and more of them, by both doors. A class without
+    objectives rejects none."""
+    door, never = Front(cluster), dict(slo_class="never", max_tokens=1)
+
+    def one(options):
+        try:
+            client.generate("To be", **options)
+        except grpc.RpcError as error:
+            assert (error.code(), reason_of(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "slo_unattainable"), error.details()
+            return int(dict(error.trailing_metadata())["retry-after"])
+        return 0
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        assert set(pool.map(one, [never] * 200)) == {0}, "one was rejected before the class was calibrated"
+        later = list(pool.map(one, [never] * 120))
+        assert set(pool.map(one, [dict(slo_class="free", max_tokens=1)] * 60)) == {0}
+    assert later.count(0) >= 10 and len(later) - later.count(0) >= 40, later
+    assert all(1 <= seconds <= 90 for seconds in later if seconds)
+    labels = dict(slo_class="never", stage="turn")
+    assert cluster.total("router", "baton_router_slo_calibrated", **labels) == 1
+    assert cluster.total("router", "baton_router_slo_calibration_error", **labels) < 0.05
+    assert cluster.total("router", "baton_router_slo_let_through_total", slo_class="never", outcome="missed") == later.count(0)
+    assert cluster.total("router", "baton_router_slo_calibrated", slo_class="free") == 0
+    reply = next(reply for reply in (door.complete("To be", **never) for _ in range(60)) if reply.status != 200)
+    name = reply.headers["x-request-id"]
+    assert reply.error == (429, "slo_unattainable", None) and "SLO class never" in reply.json["error"]["message"]
+    assert 1 <= int(reply.headers["retry-after"]) <= 90 and reply.headers["x-should-retry"] == "true"
+    # The command tells why.
+    told = cluster.command("explain", name).stdout
+    assert f"request {name}" in told and "class never: TTFT 0.001 ms" in told, told
+    assert "It was rejected (slo_unattainable): try again after" in told and "  slo_unattainable" in told
+    done = cluster.command("explain", "unheard-of")
+    assert done.returncode == 1 and "no decision about unheard-of: it samples 10% of the requests" in done.stderr
+    assert "--decision-sample 100" in done.stderr
+
+
 def test_capacity_constraints_and_logprobs(start_cluster, connect, monkeypatch):
     monkeypatch.setenv("BATON_KV_TOKENS", "")  # not given
-    cluster = start_cluster(flags=["--engine", "mock", "--profile", "a100-opt-66b-tp2-distserve"])
+    cluster = start_cluster(flags=["--engine", "mock", "--profile", "a100-opt-66b-tp2-distserve", "--slo-class", "name=never,ttft=1us,name=free,offline"],
+                            settings=SETTINGS)
     assert {name: sum(cluster.blocks(name).values()) for name in ("prefill-0", "decode-0")} == {"prefill-0": 362, "decode-0": 362}
     client = connect(cluster)
     answer = client.generate("Once upon", max_tokens=400, seed=5, constraint=pb.Constraint(choice=pb.Choices(texts=["yes", "no", "perhaps"])))
     assert answer.text in ("yes", "no", "perhaps")
+    rejection(cluster, client)
 
 
 @pytest.mark.parametrize("flags,sentences", [

@@ -25,9 +25,9 @@
  * A name isn't proof (prefix_hash.h): a match is a hint for placement, the worker compares tokens.
  *
  * Cost: an event and a promised block O(1), below 1 us. A match of a run of n blocks, O(n) if few
- * workers hold them, O(n * workers / 64) if many do: 400 blocks of 4,096 workers some 40 us. The end of a session O(blocks of this worker). Memory: at
- * most about 75 bytes a pair, and for each block that many workers hold, a bit a worker.
- * Owner: one thread. */
+ * workers hold them, O(n * workers / 64) if many do: 400 blocks of 4,096 workers some 40 us. The
+ * end of a session O(blocks of this worker). Memory: at most about 75 bytes a pair, and for each
+ * block that many workers hold, a bit a worker. Owner: one thread. */
 #ifndef BATON_ROUTER_PLANNER_PREFIX_INDEX_H
 #define BATON_ROUTER_PLANNER_PREFIX_INDEX_H
 

@@ -67,12 +67,14 @@ static struct answer_length expected_answer(struct dispatch *dispatch, struct re
     return request->expected;
 }
 
-/* Returns all that predictions know of it. */
+/* Returns all that predictions know of it. With its first token it has attained its TTFT, or it is
+ * late, and its TPOT is what is left of its budget. */
 static struct predict_request predictable(struct dispatch *dispatch, struct request *request)
 {
     const struct call *call = request->call;
+    const struct request_timing *timing = &request->timing;
     struct answer_length whole = expected_answer(dispatch, request);
-    return (struct predict_request){
+    struct predict_request is = {
         .age_us = (double)(dispatch->now_us - request->timing.arrival_us),
         .priority = call->priority,
         .prompt_tokens = prompt_tokens(request),
@@ -80,6 +82,18 @@ static struct predict_request predictable(struct dispatch *dispatch, struct requ
         .answer_p90_tokens = fmax(whole.p90 - request->emitted_count, 1),
         .objective = call->objective,
     };
+    if (!timing->first_us)
+        return is;
+    is.age_us = (double)(timing->first_us - timing->arrival_us);
+    if (is.age_us <= (double)is.objective.ttft_us)
+        is.objective.ttft_us = 0;
+    if (is.objective.tpot_us)
+        is.objective.tpot_us = (uint64_t)fmax(
+            predict_tolerance_us(call->objective.tpot_us, request->emitted_count + is.answer_tokens,
+                                 request->emitted_count,
+                                 (double)(dispatch->now_us - timing->first_us)),
+            1);
+    return is;
 }
 
 /* Enters the facts that predictions of others need. */
@@ -201,6 +215,7 @@ static struct route_choice choose(struct dispatch *dispatch, struct request *req
         ask.most_tokens = (uint64_t)request->call->prompt_count + request->call->open_max_tokens;
     const struct slo_class *class = class_of(dispatch, request->call);
     ask.predict = predictable(dispatch, request);
+    ask.ready_us = request->life.binding ? request->placing.predicted.prefill_us : 0;
     ask.slo_class = class ? request->call->slo_class : SLO_NONE;
     ask.percentile = class ? class->percentile : 0;
     return placement_choose(&dispatch->placement, &request->placing, &ask, placed_tokens);

@@ -373,22 +373,25 @@ static void ask_policy(struct placement *placement, const struct placement_reque
         slo ? (double)placement_weight(placement, request->model, ask->slo_class, ask->percentile) /
                   BOOKS_WEIGHT_ONE
             : 1;
-    *asked =
-        (struct asked){.policy =
-                           {
-                               .policy = config->policy,
-                               .tuning = config->tuning,
-                               .has_classes = config->has_classes,
-                               .prompt_tokens = ask->request.prompt_tokens,
-                               .goodput = &config->goodput,
-                               .pool = &asked->pool,
-                               .request = ask->predict.answer_tokens >= 1 ? &asked->request : NULL,
-                           },
-                       .request = {.is = ask->predict, .slo = slo, .weight = weight},
-                       .pool = {.demand = &placement->demands[request->model],
-                                .prefills = pool->roles[ROLE_PREFILL].up,
-                                .decodes = pool->roles[ROLE_DECODE].up,
-                                .now_us = placement->pass.now_us}};
+    *asked = (struct asked){
+        .policy =
+            {
+                .policy = config->policy,
+                .tuning = config->tuning,
+                .has_classes = config->has_classes,
+                .prompt_tokens = ask->request.prompt_tokens,
+                .goodput = &config->goodput,
+                .pool = &asked->pool,
+                .request = ask->predict.answer_tokens >= 1 ? &asked->request : NULL,
+                .holder = ask->handle ? candidates_get(&placement->candidates, ask->handle->prefill)
+                                      : NULL,
+                .ready_us = ask->ready_us,
+            },
+        .request = {.is = ask->predict, .slo = slo, .weight = weight},
+        .pool = {.demand = &placement->demands[request->model],
+                 .prefills = pool->roles[ROLE_PREFILL].up,
+                 .decodes = pool->roles[ROLE_DECODE].up,
+                 .now_us = placement->pass.now_us}};
     if (slo && !request->heard && request->turn == PLACEMENT_NEW && asked->policy.request)
         goodput_arrived(&placement->demands[request->model], &ask->predict, weight,
                         placement->pass.now_us);

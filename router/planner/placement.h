@@ -248,6 +248,7 @@ struct placement_ask {
     const struct prefix_names *prefixes; /* [prefix_kind_count] */
     size_t prefix_kind_count;            /* at most PREFIX_MAX_KINDS; 0: not known */
     struct predict_request predict;
+    double ready_us;    /* with a handle: time until its prompt is computed */
     uint32_t slo_class; /* SLO_NONE: none */
     double percentile;  /* its class's */
 };

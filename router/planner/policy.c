@@ -280,10 +280,11 @@ struct policy_cost policy_score(const struct policy_ask *ask, enum predict_way w
 {
     const struct policy_item *computes = prefill ? prefill : decode;
     struct predict_choice is = {.way = way,
-                                .prefill = prefill ? prefill->worker : NULL,
+                                .prefill = prefill ? prefill->worker : ask->holder,
                                 .decode = decode ? decode->worker : NULL,
                                 .cached_tokens = computes->cached_tokens,
-                                .evicted_tokens = computes->evicted_tokens};
+                                .evicted_tokens = computes->evicted_tokens,
+                                .ready_us = ask->ready_us};
     struct goodput_score score;
     if (!ask->has_classes) {
         predict(&ask->request->is, &is, COST_P50, &score.is);

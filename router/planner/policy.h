@@ -59,6 +59,9 @@ struct policy_ask {
     const struct prefix_holder *holders; /* [holder_count], the longest prefixes first */
     size_t holder_count;
     bool explores; /* `policy` stands in for goodput this time */
+    /* The reader of a handle: its holder (NULL: gone), and when its prompt will be computed. */
+    const struct candidate *holder;
+    double ready_us;
 };
 
 enum policy_stage {

@@ -1,5 +1,5 @@
-/* Which requests leave a worker that hangs or are late, and what is remembered of failures. The
- * workers have no session: the test sets all that they would report. */
+/* Which requests leave a worker that hangs or are late, what is remembered of failures, and when a
+ * decode worker is bound. The workers have no session: the test sets all that they would report. */
 #include "tests/unit/dispatch_fixture.h"
 
 #include "common/base/clock.h"
@@ -334,10 +334,49 @@ static void test_failures_of_a_worker_are_forgotten_with_it(void **state)
     teardown(&world);
 }
 
+/* With bind_late the decode worker of the placement is a guess, which holds the place. The real one
+ * is chosen when the prefill starts. */
+static void test_a_decode_worker_is_bound_when_the_prefill_starts(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct asker asker;
+    struct life_actions actions;
+    setup(&world, 1, 4, 4);
+    struct dispatch *dispatch = world.dispatch;
+    dispatch->config.limits.bind_late = true;
+    struct worker *prefill = comes(&world, ROLE_PREFILL, 1), *guess = comes(&world, ROLE_DECODE, 1);
+    submit(&world, 0, 0, 1, &asker);
+    dispatch_turn(dispatch);
+    struct request *request = &world.calls[0]->choices[0];
+    const struct candidates *candidates = &dispatch->placement.candidates;
+    assert_int_equal(request->life.state, REQUEST_PREFILL);
+    assert_int_equal(request->life.decode, guess->key);
+    assert_int_equal(candidates_get(candidates, guess->key)->books.coming.rows, 1);
+    struct worker *second = comes(&world, ROLE_DECODE, 1); /* unused for longer than the guess */
+    request->handle.numerics_id = 1;
+    assert_true(request_life_on_opened(&request->life, prefill->key, 1,
+                                       (struct handle_ref){.generation = 1}, &actions));
+    request_execute(dispatch, request, &actions);
+    assert_int_equal(request->life.state, REQUEST_REGIVE);
+    assert_int_equal(candidates_get(candidates, guess->key)->is.requests, 0);
+    assert_true(candidates_get(candidates, prefill->key)->is.work_tokens > 0); /* it computes */
+    dispatch_place(dispatch);
+    assert_int_equal(request->life.state, REQUEST_DECODE);
+    assert_int_equal(request->life.decode, second->key);
+    assert_int_equal(request->life.attempt, 1);
+    assert_int_equal(request->trace.attempt_count, 1); /* not told as another reader */
+    assert_int_equal(counter_value(world.metrics.models[0].regives), 0);
+    assert_true(placement_recount(&dispatch->placement));
+    leave(&world, 0);
+    teardown(&world);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_decode_worker_is_bound_when_the_prefill_starts),
         cmocka_unit_test(test_an_answer_leaves_for_one_of_its_kind),
         cmocka_unit_test(test_one_that_has_not_begun_leaves_for_any_kind),
         cmocka_unit_test(test_a_hung_worker_is_away),

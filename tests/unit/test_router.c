@@ -3,7 +3,6 @@
 #include "router_world.h"
 
 #include "common/base/clock.h"
-#include "common/base/domain/placement_policy.h"
 #include "common/base/log.h"
 
 #include <poll.h>
@@ -248,49 +247,6 @@ static void test_decode_dies_before_its_first_token(void **state)
     assert_int_equal(c.client.prefills, 1);
     assert_string_equal(c.client.decode_worker, "decode-1");
     assert_int_equal(fake_expect(&c.prefill, SEEN_RELEASE).attempt, 2);
-    client_stop(&c.client);
-    fake_stop(&second);
-    cluster_stop(&c);
-}
-
-/* Returns once the router's page has the text. */
-static void await_page(const struct world *world, const char *path, const char *text)
-{
-    struct str body;
-    str_init(&body, 1 << 20);
-    do {
-        str_clear(&body);
-        assert_int_equal(world_get(world, path, &body), STATUS_OK);
-    } while (!strstr(body.data, text));
-    str_deinit(&body);
-}
-
-/* The policy "goodput" binds the decode worker when the prefill starts. The one of the placement
- * was a guess, of which it hears nothing. */
-static void test_the_decode_worker_is_bound_when_the_prefill_starts(void **state)
-{
-    (void)state;
-    struct cluster c;
-    struct fake second;
-    struct router_config config = world_config();
-    config.placement_policy = PLACEMENT_GOODPUT;
-    cluster_start_with(&c, &config);
-    client_start(&c.world, &c.client, &(struct ask){.max_tokens = 3});
-    struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
-    fake_start(&c.world, &second, "decode-1", ROLE_DECODE);
-    await_page(&c.world, "/metrics",
-               "baton_router_workers_up{model_name=\"tested\",role=\"decode\"} 2\n");
-    fake_opened(&c.prefill, &prefill, 1);
-    struct seen decode = fake_expect(&second, SEEN_DECODE); /* it was unused for longer */
-    assert_int_equal(decode.attempt, 1);
-    assert_int_equal(decode.handle_id, 1);
-    fake_tokens(&c.prefill, &prefill, 1, 1, FINISH_NONE);
-    fake_tokens(&second, &decode, 1, 3, FINISH_MAX_TOKENS);
-    client_expect_answer(&c.client, 3);
-    assert_int_equal(c.client.prefills, 1);
-    assert_string_equal(c.client.decode_worker, "decode-1");
-    await_page(&c.world, "/metrics", "baton_router_regives_total{model_name=\"tested\"} 0\n");
-    assert_int_equal(fake_expect(&c.prefill, SEEN_RELEASE).attempt, 1);
     client_stop(&c.client);
     fake_stop(&second);
     cluster_stop(&c);
@@ -706,7 +662,6 @@ int main(void)
         cmocka_unit_test(test_prefill_dies_before_it_opened),
         cmocka_unit_test(test_decode_gives_up_on_a_dead_prefill),
         cmocka_unit_test(test_decode_dies_before_its_first_token),
-        cmocka_unit_test(test_the_decode_worker_is_bound_when_the_prefill_starts),
         cmocka_unit_test(test_decode_dies_after_some_tokens),
         cmocka_unit_test(test_a_restarted_worker_is_another_one),
         cmocka_unit_test(test_workers_that_die_again_and_again),

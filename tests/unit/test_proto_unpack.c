@@ -216,6 +216,7 @@ static void test_which_fields_are_texts(void **state)
                  "ToolCalls.special_tokens\n"
                  "Reasoning.begin\n"
                  "Reasoning.end\n"
+                 "GenerateRequest.slo_class\n"
                  "TokenizeRequest.model\n"
                  "DetokenizeRequest.model\n");
     check_fields(answers, PROTOBUF_C_TYPE_STRING,

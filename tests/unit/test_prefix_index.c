@@ -753,11 +753,12 @@ struct burst {
     struct placement_use use;
 };
 
-/* A request with a prompt of 8 blocks is placed on workers 1 and 2. */
-static void burst_init(struct burst *b)
+/* Workers 1 and 3 prefill, 2 decodes. Prompts have 8 blocks. */
+static void burst_workers(struct burst *b, enum placement_policy policy)
 {
     memset(b, 0, sizeof *b);
-    const struct placement_config config = {.model_count = 1, .prefix_limit = 256};
+    const struct placement_config config = {
+        .model_count = 1, .policy = policy, .prefix_limit = 256};
     assert_int_equal(placement_init(&b->placement, &config), STATUS_OK);
     for (uint64_t key = 1; key <= 3; key++) {
         const struct route_worker worker = {.key = key,
@@ -775,24 +776,56 @@ static void burst_init(struct burst *b)
     b->names = names_to(b->hashes, 0, 8);
     b->names.model_hash = 1;
     b->names.numerics_id = 2;
-    placement_arrived(&b->placement, &b->request, 0, 0);
-    placement_wait(&b->placement, &b->request, PLACEMENT_NEW, 0);
+}
+
+/* Places a new request. Returns its prefill worker. */
+static uint64_t burst_place(struct burst *b, struct placement_request *request)
+{
+    placement_arrived(&b->placement, request, 0, 0);
+    placement_wait(&b->placement, request, PLACEMENT_NEW, 0);
     placement_begin(&b->placement, 0, 0);
-    assert_ptr_equal(placement_next(&b->placement), &b->request);
+    assert_ptr_equal(placement_next(&b->placement), request);
     const struct placement_ask ask = {.request = {.prompt_tokens = 256, .total_tokens = 300},
                                       .prefixes = &b->names,
                                       .prefix_kind_count = 1};
     uint64_t placed_tokens;
-    assert_int_equal(placement_choose(&b->placement, &b->request, &ask, &placed_tokens).outcome,
-                     ROUTE_PLACED);
-    placement_stop_waiting(&b->placement, &b->request);
-    b->use = (struct placement_use){.prefill = 1,
-                                    .decode = 2,
+    struct route_choice choice = placement_choose(&b->placement, request, &ask, &placed_tokens);
+    assert_int_equal(choice.outcome, ROUTE_PLACED);
+    placement_stop_waiting(&b->placement, request);
+    b->use = (struct placement_use){.prefill = choice.prefill,
+                                    .decode = choice.decode,
                                     .working = true,
                                     .prompt_tokens = 256,
                                     .longest_tokens = 300,
                                     .expected_tokens = 300};
+    placement_track(&b->placement, request, &b->use);
+    placement_placed(&b->placement, request, choice.prefill, choice.decode);
+    return choice.prefill;
+}
+
+/* A request is placed on workers 1 and 2. */
+static void burst_init(struct burst *b)
+{
+    burst_workers(b, PLACEMENT_LEAST_TOKENS);
+    burst_place(b, &b->request);
+    b->use.prefill = 1;
     placement_track(&b->placement, &b->request, &b->use);
+}
+
+/* Before any event, siblings go to the worker that will compute their prompt. */
+static void test_siblings_follow_a_promise(void **state)
+{
+    (void)state;
+    struct burst b;
+    struct placement_request siblings[2];
+    burst_workers(&b, PLACEMENT_PREFIX);
+    uint64_t worker = burst_place(&b, &b.request);
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(burst_place(&b, &siblings[i]), worker);
+    placement_ended(&b.placement, &b.request);
+    for (size_t i = 0; i < 2; i++)
+        placement_ended(&b.placement, &siblings[i]);
+    placement_deinit(&b.placement);
 }
 
 static uint32_t found(const struct burst *b, uint64_t worker)
@@ -856,6 +889,7 @@ int main(void)
         cmocka_unit_test(test_a_full_index_knows_less_and_nothing_wrong),
         cmocka_unit_test(test_names_are_the_workers_own),
         cmocka_unit_test(test_a_long_prompt_has_names_for_its_beginning),
+        cmocka_unit_test(test_siblings_follow_a_promise),
         cmocka_unit_test(test_a_placed_prompt_is_promised),
         cmocka_unit_test(test_a_request_that_ends_takes_its_promises_back),
     };

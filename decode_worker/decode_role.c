@@ -65,7 +65,10 @@ static void on_decode(struct decode_role *role, const Baton__Worker__V1__Decode 
         return;
     }
     role->runner.pending_name = command->request_name;
-    if (atomic_load(&role->worker->draining))
+    /* Requests that were placed before the router heard of the drain come all the same. Some are
+     * bound to this worker: of a handle it may be the last reader, of an answer that has begun the
+     * last worker with its weights. The others may begin elsewhere. */
+    if (atomic_load(&role->worker->draining) && !command->handle && !command->n_emitted)
         session_send_refused(&role->worker->session, key, "draining", "the worker is draining",
                              true);
     else

@@ -123,7 +123,8 @@ static void on_prefill(struct prefill_role *role, const Baton__Worker__V1__Prefi
         session_send_refused(&role->worker->session, key, "invalid", err.text, false);
         return;
     }
-    if (atomic_load(&role->worker->draining)) {
+    /* An answer that has begun may find its weights nowhere else (decode_role.c). */
+    if (atomic_load(&role->worker->draining) && !command->n_emitted) {
         sequence_spec_free(&role->pending);
         session_send_refused(&role->worker->session, key, "draining", "the worker is draining",
                              true);

@@ -34,7 +34,7 @@ static void take_stream(struct session *session, struct stream *stream)
     session->stream = stream;
     session->streams++;
     session->last_load_us = 0;
-    session->sent_draining = false;
+    session->sent_draining = session->dismissed = false;
     log_info_limited(MODULE, "peer=%s msg=\"the router's session is up\"", stream_peer(stream));
 }
 
@@ -108,6 +108,9 @@ static void on_message(struct stream *stream, const ProtobufCMessage *message)
         on_hello(session, stream, down->hello);
     else if (restart && stream == session->stream)
         session->cache_restarts++;
+    else if (down->command_case == BATON__WORKER__V1__SESSION_DOWN__COMMAND_DISMISS &&
+             stream == session->stream)
+        session->dismissed = true;
     else if (!hello && stream == session->stream)
         session->handlers->command(session->role, down);
     else if (!hello && !stream_context(stream))
@@ -144,6 +147,11 @@ bool session_up(const struct session *session)
 bool session_sent_draining(const struct session *session)
 {
     return !session->stream || session->sent_draining;
+}
+
+bool session_dismissed(const struct session *session)
+{
+    return !session->stream || session->dismissed || session->version < WORKER_PROTOCOL_DISMISS;
 }
 
 bool session_flushed(const struct session *session)

@@ -35,6 +35,7 @@ struct session {
     const struct step_load *load;
     bool draining;      /* goes into every Load */
     bool sent_draining; /* a Load of this stream had it */
+    bool dismissed;     /* the router of this stream has nothing for this worker any more */
     uint64_t last_load_us;
     void (*up_changed)(void *context, bool up); /* for the registrar */
     void *up_context;
@@ -45,6 +46,9 @@ extern const struct stream_kind session_stream_kind;
 bool session_up(const struct session *session);
 /* Returns true if a Load that says "draining" was sent, or there is no router. */
 bool session_sent_draining(const struct session *session);
+/* Returns true if no request may come any more: the router has dismissed this worker, is too old
+ * for that, or isn't there. */
+bool session_dismissed(const struct session *session);
 /* Returns true if nothing waits to leave, or there is no router. */
 bool session_flushed(const struct session *session);
 

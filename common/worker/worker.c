@@ -121,7 +121,7 @@ static void on_tick(void *context, uint64_t now_us)
     bool done = worker->session.draining && !busy && session_sent_draining(&worker->session);
     if (!done)
         session_send_load(&worker->session, step_loop_load(worker->steps), now_us);
-    else if (session_flushed(&worker->session))
+    else if (session_dismissed(&worker->session) && session_flushed(&worker->session))
         eventfd_write(worker->idle_fd, 1);
 }
 

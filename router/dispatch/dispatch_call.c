@@ -160,7 +160,7 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
     request_teach(dispatch, request, reason);
     request_not_held(dispatch, request);
     due_heap_set(&dispatch->due_requests, &request->due, UINT64_MAX);
-    placement_ended(&dispatch->placement, &request->placing);
+    request_track(dispatch, request);
     if (call->constraint_waits)
         constraint_checks_withdraw(dispatch->config.checks, call->constraint, call->tenant);
     call->constraint_waits = false;

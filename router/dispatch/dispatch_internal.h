@@ -125,7 +125,7 @@ void requests_constraint_checked(struct dispatch *dispatch, struct constraint_ch
 void dispatch_place(struct dispatch *dispatch);
 /* Shows the prefix index in the metrics. */
 void dispatch_show_prefixes(struct dispatch *dispatch);
-/* Brings the books of its workers up to date with the request. */
+/* Brings the books of its workers up to date with the request. One that is over is taken out. */
 void request_track(struct dispatch *dispatch, struct request *request);
 /* It ended, with this reason: placement learns how it went for its class. */
 void request_teach(struct dispatch *dispatch, const struct request *request, enum reason reason);
@@ -180,6 +180,9 @@ void worker_reported_steps(struct dispatch *dispatch, struct worker *worker,
 /* Checks each message against its request before it is believed. */
 void worker_said(struct dispatch *dispatch, struct link_message *message);
 void worker_link_ended(struct dispatch *dispatch, struct worker_link *link);
+/* Tells a worker that drains, once, that it may leave when it is idle, if no request is left in its
+ * books. `books` NULL: does nothing. */
+void worker_dismiss(struct dispatch *dispatch, const struct candidate *books);
 /* Executes a SEND_... action of the life. Sends nothing where the session is down. */
 void worker_command(struct dispatch *dispatch, struct request *request,
                     const struct life_action *action);

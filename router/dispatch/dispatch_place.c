@@ -139,9 +139,16 @@ void request_track(struct dispatch *dispatch, struct request *request)
         .longest_tokens = longest_tokens(request),
         .now_us = dispatch->now_us,
     };
-    if (use.working)
+    if (use.working && request->state != CHOICE_CLOSED)
         track_times(dispatch, request, &use);
-    placement_track(&dispatch->placement, &request->placing, &use);
+    const struct candidate *before[] = {request->placing.prefill.worker,
+                                        request->placing.decode.worker};
+    if (request->state == CHOICE_CLOSED)
+        placement_ended(&dispatch->placement, &request->placing);
+    else
+        placement_track(&dispatch->placement, &request->placing, &use);
+    for (int i = 0; i < 2; i++)
+        worker_dismiss(dispatch, before[i]);
 }
 
 static struct route_request asked_of(const struct request *request)

@@ -102,6 +102,22 @@ static void send_command(struct worker *worker, const Baton__Worker__V1__Session
     worker_link_close(worker->link);
 }
 
+void worker_dismiss(struct dispatch *dispatch, const struct candidate *books)
+{
+    if (!books || !books->is.draining || books->is.requests)
+        return;
+    struct worker *worker = workers_get(&dispatch->workers, books->is.key);
+    if (!worker || worker->state != WORKER_UP || worker->dismissed ||
+        worker_message_protocol(&worker->info).newest < WORKER_PROTOCOL_DISMISS)
+        return;
+    Baton__Worker__V1__Dismiss dismiss = BATON__WORKER__V1__DISMISS__INIT;
+    Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
+    command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_DISMISS;
+    command.dismiss = &dismiss;
+    worker->dismissed = true;
+    send_command(worker, &command);
+}
+
 static void send_prefill(struct dispatch *dispatch, struct request *request, struct worker *worker,
                          const struct life_action *action)
 {
@@ -158,6 +174,7 @@ static void send_decode(struct dispatch *dispatch, struct request *request, stru
         decode.source_address = request->source_address;
         decode.source_name = request->timing.prefill_worker;
     } else {
+        request->prefilled = false;
         *request->timing.prefill_worker = 0;
         counter_add(dispatch->config.metrics->models[request->call->model].local_prefills, 1);
     }
@@ -332,6 +349,20 @@ static bool read_token(const struct dispatch *dispatch, const struct request *re
     return !request->call->sampling.logprobs;
 }
 
+/* The first token of an attempt is here, so its prompt is computed. The prefill worker's own report
+ * may come later, by another stream. `sender` drew the token, or passes it on. */
+static void note_prefilled(struct dispatch *dispatch, struct worker *sender,
+                           struct request *request)
+{
+    const struct request_life *life = &request->life;
+    struct worker *prefill =
+        life->prefill ? workers_get(&dispatch->workers, life->prefill) : sender;
+    if (prefill)
+        prefill->prompt_tokens += (uint64_t)request->call->prompt_count + life->handle_emitted;
+    request->prefilled = true;
+    dispatch->place_needed = true;
+}
+
 static void on_token(struct dispatch *dispatch, struct worker *worker,
                      const Baton__Worker__V1__Token *said)
 {
@@ -347,7 +378,8 @@ static void on_token(struct dispatch *dispatch, struct worker *worker,
     if (current && differs(dispatch, worker, request, said))
         return;
     bool goes_on = request->prefilled || !current;
-    request->prefilled |= current;
+    if (!goes_on)
+        note_prefilled(dispatch, worker, request);
     struct life_token token = {.worker = worker->key,
                                .attempt = said->attempt,
                                .index = said->index,
@@ -555,7 +587,6 @@ static void on_prefilled(struct dispatch *dispatch, struct worker *worker,
     if (prefilled->attempt != request->life.attempt)
         return;
     request_life_on_sign(&request->life, dispatch->now_us, worker->key, prefilled->attempt);
-    worker->prompt_tokens += (uint64_t)call->prompt_count + request->life.handle_emitted;
     if (!call->cached_known) /* other choices, and later attempts, find more */
         call->cached_tokens = prefilled->cached_tokens < call->prompt_count
                                   ? prefilled->cached_tokens
@@ -573,13 +604,14 @@ static void on_load(struct dispatch *dispatch, struct worker *worker,
         return;
     }
     dispatch->place_needed = true;
-    dispatch->board_changed |= load->draining != drained;
-    if (load->draining != drained)
+    dispatch->board_changed |= worker->load.draining != drained;
+    if (worker->load.draining != drained)
         worker_changed(&dispatch->workers, worker, dispatch->now_us);
     else
         placement_worker_load(&dispatch->placement, worker->key, load->queued_tokens);
     if (dispatch->placement.prefix_index)
         prefix_index_free_blocks(dispatch->placement.prefix_index, worker->key, load->blocks_free);
+    worker_dismiss(dispatch, candidates_get(&dispatch->placement.candidates, worker->key));
     worker_reported_steps(dispatch, worker,
                           &(struct step_report_seen){.steps_done = load->steps_done,
                                                      .busy_us = load->busy_us,

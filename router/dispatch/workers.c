@@ -411,7 +411,8 @@ bool worker_take_load(struct worker *worker, const Baton__Worker__V1__Load *load
                                         .blocks_cached = load->blocks_cached,
                                         .blocks_pinned = load->blocks_pinned,
                                         .blocks_landing = load->blocks_landing,
-                                        .draining = load->draining,
+                                        /* which no worker takes back */
+                                        .draining = worker->load.draining || load->draining,
                                         .requests = load->requests,
                                         .steps_done = load->steps_done,
                                         .reserved_tokens = load->reserved_tokens,
@@ -480,6 +481,7 @@ bool workers_link_closed(struct workers *workers, struct worker_link *link, bool
                   was_up ? "session is lost" : "can't get a session");
     worker->link = NULL;
     worker->load = (struct worker_load){0}; /* unknown from now on */
+    worker->dismissed = false;
     worker_link_destroy(link);
     if (was_up)
         membership_hold(workers->membership, worker->info.name, worker->info.incarnation, false,

@@ -99,6 +99,7 @@ struct worker {
     struct step_watch watch;        /* whether its steps end */
     enum breaker_state breaker;     /* as shown */
     bool kept_out;                  /* by its breaker */
+    bool dismissed;                 /* it drains, and was told that nothing comes any more */
     uint64_t prompt_tokens;         /* prompt tokens that it has computed */
     uint64_t tokens;                /* tokens from it that were the next of an answer */
     char lane[16];                  /* the lane of its last handoff */

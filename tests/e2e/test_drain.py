@@ -1,9 +1,11 @@
 """Programs that are told to stop: what runs ends well or at the deadline with one clear status, and new work is refused at once."""
 import collections
+import concurrent.futures
 import contextlib
 import datetime
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -148,9 +150,27 @@ def test_a_second_signal_to_one_program(start_cluster, connect, name):
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
 
 
+def test_a_draining_decode_worker_serves_what_it_was_promised(start_cluster, connect):
+    """The last decode worker drains, idle, while the prompt of its request is computed: it waits for the handle, and then to its end."""
+    cluster = start_cluster(model=GOLDEN / "llama-wide", settings={"worker-wait": "1s"}, process_environment={"prefill-0": failpoint("prefill.taken", "pause@2")})
+    cluster.expected_exit = 1  # it is down in the end
+    client = connect(cluster)
+    undisturbed = client.generate(PROMPT, **ASKED)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(client.generate, PROMPT, **ASKED)
+        wait_until("it is promised", cluster.failpoint_hits, 20)
+        os.kill(cluster.pids["decode-0"], signal.SIGTERM)
+        wait_until("the router knows", lambda: "draining" in [w["state"] for w in cluster.status()["workers"]], 10)
+        cluster.failpoint_go("prefill.taken")
+        assert (answer.result().ids, answer.result().hashes) == (undisturbed.ids, undisturbed.hashes)
+    wait_until("it has ended", lambda: not alive(cluster.pids["decode-0"]), 10)
+    assert 'msg="drained"' in (cluster.folder / "logs/decode-0.log").read_text(), "in time"
+    assert cluster.total("router", "baton_router_regives_total") == cluster.total("router", "baton_router_moves_total") == 0
+
+
 @contextlib.contextmanager
-def load(cluster, client, asked=ASKED):
-    """Asks with 4 threads all the time: yields the answers, which grow; every one is as undisturbed, and none failed."""
+def load(cluster, client, asked=ASKED, same=True):
+    """Asks with 4 threads all the time: yields the answers, which grow; none failed, and (`same`) every one is as undisturbed."""
     undisturbed = client.generate(PROMPT, **asked)
     answers, failures, stop = [], [], threading.Event()
 
@@ -172,7 +192,7 @@ def load(cluster, client, asked=ASKED):
         for thread in threads:
             thread.join()
     assert not failures
-    assert all((answer.ids, answer.hashes) == (undisturbed.ids, undisturbed.hashes) for answer in answers)
+    assert not same or all((answer.ids, answer.hashes) == (undisturbed.ids, undisturbed.hashes) for answer in answers)
     assert cluster.total("router", "baton_router_requests_total") == len(answers) + 1, "each has ended, and well"
     assert cluster.total("router", "baton_router_requests_total", status="ok") == len(answers) + 1
 
@@ -201,6 +221,41 @@ def test_all_workers_are_restarted_under_load_and_nobody_notices(start_cluster, 
             restart_under_load(cluster, name, answers)
     assert cluster.total("router", "baton_router_workers_kept_out") == 0, "leaving in order is no failure"
     assert cluster.total("router", "baton_router_retries_held_total") == 0
+    wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
+
+
+def other_weights(model, folder):
+    """A copy of the model that computes something else: the low bit of every 997th weight is flipped."""
+    shutil.copytree(model, folder)
+    weights = max(folder.glob("*.safetensors"), key=lambda path: path.stat().st_size)
+    data = bytearray(weights.read_bytes())
+    begin = 8 + int.from_bytes(data[:8], "little")
+    for at in range(begin + begin % 2, len(data), 2 * 997):
+        data[at] ^= 1  # of a bf16
+    weights.write_bytes(data)
+    return folder
+
+
+@pytest.mark.skipif(not LONG, reason="four workers start twice: --long")
+def test_weights_are_replaced_in_place_under_load(start_cluster, connect, tmp_path):
+    """The workers change over to other weights one by one: no request fails, and each answer is of the old weights or of the new ones."""
+    model, new = tmp_path / "model", other_weights(GOLDEN / "llama-wide", tmp_path / "other" / "llama-wide")
+    model.symlink_to(GOLDEN / "llama-wide")
+    cluster = start_cluster(model=model, prefill=2, decode=2, restart=True, settings={"chunk-tokens": 64}, flags=("--model-name", "tested"))
+    client = connect(cluster)
+    with load(cluster, client, same=False) as answers:
+        model.unlink()
+        model.symlink_to(new)
+        for name in ("prefill-0", "decode-0", "decode-1", "prefill-1"):
+            os.kill(cluster.pids[name], signal.SIGTERM)
+            cluster.wait_back(name, 60)
+        wait_until("all fit again", lambda: [w["state"] for w in cluster.status()["workers"]] == ["up"] * 4, 20)
+        count = len(answers)
+        wait_until("the new weights answer", lambda: len(answers) >= count + 16, 60)
+    before, after = answers[0], answers[-1]
+    assert after.hashes != before.hashes, "the weights are the same"
+    assert {tuple(answer.hashes) for answer in answers} == {tuple(before.hashes), tuple(after.hashes)}
+    assert cluster.total("router", "baton_router_retries_total") == 0, "it was planned"
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
 
 

@@ -31,7 +31,7 @@ def log_of(cluster, name):
 
 @pytest.fixture
 def cluster(start_cluster, tmp_path):
-    """decode-0 speaks the version before; all take their failpoints from the file `points`."""
+    """decode-0 speaks the oldest version; all take their failpoints from the file `points`."""
     points = tmp_path / "points"
     points.write_text("")
     every = {"BATON_FAILPOINTS": f"@{points}"}

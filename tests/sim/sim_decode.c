@@ -202,7 +202,7 @@ static void check_old(struct sim *sim, uint32_t process, uint64_t request, uint3
                  (unsigned long long)request, attempt, p->newest[request]);
 }
 
-/* One that is draining takes nothing new. */
+/* One that is draining takes nothing that may begin elsewhere. */
 static void refuse(struct sim *sim, uint32_t process, const struct sim_message *m)
 {
     struct sim_message message = {.kind = MESSAGE_REFUSED,
@@ -227,7 +227,7 @@ static void on_message(struct sim *sim, uint32_t process, const struct sim_event
     case MESSAGE_DECODE:
         if (m->attempt > p->newest[m->request])
             p->newest[m->request] = m->attempt;
-        if (p->draining) {
+        if (p->draining && !m->has_handle && !m->emitted_count) {
             refuse(sim, process, m);
             return;
         }

@@ -185,13 +185,13 @@ bool sim_prefill_fail_step(struct sim *sim, uint32_t process)
     return true;
 }
 
-/* One that is draining takes nothing new. */
+/* One that is draining takes nothing that may begin elsewhere. */
 static bool refuses(struct sim *sim, uint32_t process, const struct sim_message *m)
 {
     struct sim_process *p = &sim->processes[process];
     if (m->attempt > p->newest[m->request])
         p->newest[m->request] = m->attempt;
-    if (!p->draining)
+    if (!p->draining || m->emitted_count)
         return false;
     struct sim_message message = {.kind = MESSAGE_REFUSED,
                                   .request = m->request,

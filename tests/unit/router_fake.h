@@ -31,6 +31,7 @@ enum seen_kind {
     SEEN_DECODE,
     SEEN_RELEASE,
     SEEN_CACHE_RESTART,
+    SEEN_DISMISS,
     SEEN_CLOSED
 };
 
@@ -163,6 +164,8 @@ static inline void fake_on_message(struct rpc_call *call, struct rpc_bytes bytes
                              .attempt = down->release->attempt};
     } else if (down->command_case == BATON__WORKER__V1__SESSION_DOWN__COMMAND_CACHE_RESTART) {
         seen.kind = SEEN_CACHE_RESTART;
+    } else if (down->command_case == BATON__WORKER__V1__SESSION_DOWN__COMMAND_DISMISS) {
+        seen.kind = SEEN_DISMISS;
     }
     if (down->command_case != BATON__WORKER__V1__SESSION_DOWN__COMMAND_HELLO)
         fake_note(fake, &seen);

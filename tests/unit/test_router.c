@@ -589,6 +589,92 @@ static void test_the_only_decode_worker_dies(void **state)
     cluster_stop(&c);
 }
 
+static void say_draining(struct fake *fake, bool draining)
+{
+    Baton__Worker__V1__Load load = BATON__WORKER__V1__LOAD__INIT;
+    load.draining = draining;
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_LOAD;
+    up.load = &load;
+    fake_say(fake, &up);
+}
+
+/* Waits until the router shows so many workers as draining. */
+static void until_draining(const struct world *world, int workers)
+{
+    struct str body;
+    str_init(&body, 1 << 20);
+    for (int found = 0; found < workers;) {
+        found = 0;
+        assert_int_equal(world_get(world, "/status", &body), STATUS_OK);
+        for (const char *at = body.data; (at = strstr(at, "\"state\": \"draining\"")); at++)
+            found++;
+    }
+    str_deinit(&body);
+}
+
+/* A worker that drains is told, once, that no request needs it any more. The decode
+ * worker of a prompt that is still computed is told so after the answer, and gets its handle. */
+static void test_a_worker_that_drains_is_dismissed(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct fake older;
+    cluster_start(&c);
+    client_start(&c.world, &c.client, &(struct ask){.max_tokens = 4});
+    struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
+    say_draining(&c.decode, true);
+    say_draining(&c.decode, false); /* no worker takes it back: it is an old word */
+    say_draining(&c.prefill, true);
+    until_draining(&c.world, 2);
+    fake_opened(&c.prefill, &prefill, 1);
+    struct seen decode = fake_expect(&c.decode, SEEN_DECODE); /* no Dismiss came before it */
+    fake_tokens(&c.decode, &decode, 1, 4, FINISH_MAX_TOKENS);
+    client_expect_answer(&c.client, 4);
+    fake_expect(&c.prefill, SEEN_DISMISS); /* the handle is read */
+    cluster_finished(&c, &prefill);
+    fake_expect(&c.decode, SEEN_DISMISS);
+    say_draining(&c.decode, true); /* again: it is dismissed once */
+    fake_start_with(&c.world, &older,
+                    (struct fake_plan){.name = "decode-1", .role = ROLE_DECODE, .protocol = 5});
+    say_draining(&older, true); /* it knows no Dismiss */
+    until_draining(&c.world, 3);
+    client_stop(&c.client);
+    router_stop(c.world.router);
+    c.world.router = NULL;
+    fake_expect(&c.decode, SEEN_CLOSED);
+    fake_expect(&older, SEEN_CLOSED);
+    fake_stop(&older);
+    cluster_stop(&c);
+}
+
+/* A prompt is counted where it was computed with the first token of its attempt: the prefill
+ * worker's own report may come after the answer has ended. */
+static void test_prompt_tokens_are_counted_without_a_report(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct seen prefill, decode;
+    struct str body;
+    str_init(&body, 1 << 20);
+    cluster_start(&c);
+    cluster_to_decode(&c, &(struct ask){.prompt_tokens = 40, .max_tokens = 2}, &prefill, &decode);
+    fake_tokens(&c.decode, &decode, 1, 2, FINISH_MAX_TOKENS);
+    client_expect_answer(&c.client, 2);
+    cluster_finished(&c, &prefill);
+    say_draining(&c.prefill, true); /* so that the figures are shown again */
+    until_draining(&c.world, 1);
+    assert_int_equal(world_get(&c.world, "/status", &body), STATUS_OK);
+    const char *worker = strstr(body.data, "{\"name\": \"prefill-0\"");
+    assert_non_null(worker);
+    const char *figure = strstr(worker, "\"prompt_tokens\": ");
+    assert_non_null(figure);
+    assert_int_equal(strtol(figure + strlen("\"prompt_tokens\": "), NULL, 10), 40);
+    client_stop(&c.client);
+    cluster_stop(&c);
+    str_deinit(&body);
+}
+
 /* The decode worker reports that it drains, then ends silently. Returns the router's log about it.
  * `busy`: with a request running. */
 static void draining_worker_dies(bool busy, char *text, size_t size)
@@ -603,12 +689,7 @@ static void draining_worker_dies(bool busy, char *text, size_t size)
     config.worker_wait_us = 100000;
     cluster_start_with(&c, &config);
     cluster_to_decode(&c, &(struct ask){.max_tokens = 2}, &prefill, &decode);
-    Baton__Worker__V1__Load load = BATON__WORKER__V1__LOAD__INIT;
-    load.draining = true;
-    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
-    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_LOAD;
-    up.load = &load;
-    fake_say(&c.decode, &up);
+    say_draining(&c.decode, true);
     fake_tokens(&c.decode, &decode, 1, busy ? 1 : 2, busy ? FINISH_NONE : FINISH_MAX_TOKENS);
     if (busy)
         client_wait_tokens(&c.client, 1);
@@ -675,6 +756,8 @@ int main(void)
         cmocka_unit_test(test_workers_come_back_to_a_router_that_was_restarted),
         cmocka_unit_test(test_a_client_that_leaves_frees_both_workers),
         cmocka_unit_test(test_the_only_decode_worker_dies),
+        cmocka_unit_test(test_a_worker_that_drains_is_dismissed),
+        cmocka_unit_test(test_prompt_tokens_are_counted_without_a_report),
         cmocka_unit_test(test_a_draining_worker_that_leaves_work_behind_is_a_warning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,8 @@
 #define WORKER_PROTOCOL_STEPS 5
 /* From this version on: CacheRestart. */
 #define WORKER_PROTOCOL_CACHE_RESTART 6
+/* From this version on: Dismiss. */
+#define WORKER_PROTOCOL_DISMISS 6
 
 struct protocol_range {
     uint32_t least, newest;

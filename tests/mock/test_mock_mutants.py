@@ -1,22 +1,19 @@
-"""The unit tests of the mock engine's pure parts catch every mutant of them. Each is compiled without sanitizers, in a folder of its own."""
-import concurrent.futures
-import os
+"""The unit tests of the mock engine's pure parts catch every mutant of them."""
+import collections
 import pathlib
-import shutil
-import subprocess
+import sys
 
 import pytest
 
-TOP = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug")) / "mock_mutants"
-LONG = bool(os.environ.get("BATON_LONG"))  # otherwise every fourth mutant
-FLAGS = ["-std=gnu17", "-O0", "-D_GNU_SOURCE", "-fno-strict-aliasing", "-w"]
-ROWS, PROFILE, LINK = (TOP / "common" / name for name in ("engine/mock/mock_rows.c", "base/domain/step_profile.c", "base/domain/link_model.c"))
-BASE = [TOP / "common/base" / f"{name}.c" for name in ("assert", "rng", "status", "str", "utf8", "domain/kv_layout", "domain/content_hash", "domain/model_shape",
-                                                       "domain/sampling")]
-TESTS = {ROWS: TOP / "tests/unit/test_mock_rows.c", PROFILE: TOP / "tests/unit/test_link_model.c", LINK: TOP / "tests/unit/test_link_model.c"}
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import mutants  # noqa: E402
+
+ROWS, PROFILE, LINK = (f"common/{name}.c" for name in ("engine/mock/mock_rows", "base/domain/step_profile", "base/domain/link_model"))
+BASE = [f"common/base/{name}.c" for name in ("assert", "rng", "status", "str", "utf8", "domain/kv_layout", "domain/content_hash", "domain/model_shape", "domain/sampling")]
+TESTS = {"tests/unit/test_mock_rows.c": [ROWS], "tests/unit/test_link_model.c": [PROFILE, LINK]}
 
 # name, why, file, old text (once in the file), new text
+Mutant = collections.namedtuple("Mutant", "name why file old new")
 MUTANTS = [
     ("values_unread", "a row's value isn't read", ROWS, "content_hash(block + kv_layout_head_run_bytes(layout), bytes)", "keys"),
     ("keys_unread", "a row's key isn't read", ROWS, "return mix(mix(before, keys),", "return mix(mix(before, 0),"),
@@ -52,51 +49,22 @@ MUTANTS = [
 ]
 
 
-def compile_one(source, target):
-    target.parent.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(["cc", *FLAGS, f"-I{TOP}", "-c", str(source), "-o", str(target)], cwd=TOP, capture_output=True, text=True)
-    assert done.returncode == 0, f"{source} does not compile:\n{done.stderr}"
-    return target
-
-
 @pytest.fixture(scope="module")
-def objects():
-    """A run of the unchanged code."""
-    shutil.rmtree(BUILD, ignore_errors=True)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(pool.map(lambda source: (source, compile_one(source, BUILD / "none" / f"{source.stem}.o")), [*BASE, *TESTS, *set(TESTS.values())]))
+def code():
+    return mutants.Code("mock", [*BASE, *TESTS, *sum(TESTS.values(), [])], libraries=["-lcmocka", "-lxxhash", "-lm"])
 
 
-def first_failure(folder, objects, test):
-    """The first test that fails, or how the program dies."""
-    parts = [ROWS] if test == TESTS[ROWS] else [PROFILE, LINK]
-    program = folder / test.stem
-    subprocess.run(["cc", *(str(objects[source]) for source in [test, *parts, *BASE]), "-lcmocka", "-lxxhash", "-lm", "-o", str(program)], check=True)
-    try:
-        done = subprocess.run([program], capture_output=True, text=True, errors="replace", timeout=20, env={"PATH": os.environ["PATH"]})
-    except subprocess.TimeoutExpired:
-        return "never ends"
-    names = [line.split()[-1] for line in done.stdout.splitlines() + done.stderr.splitlines() if line.startswith("[  FAILED  ] test_")]
-    return names[0] if names else f"ends with {done.returncode}" if done.returncode else None
+def first_failure(code, name, objects, test):
+    return mutants.first_failure(mutants.run(code.link(name, objects, [test, *TESTS[test], *BASE]), timeout=20))
 
 
-def verdict(mutant, objects):
-    name, _, file, old, new = mutant
-    folder = BUILD / name
-    text = file.read_text()
-    assert text.count(old) == 1, f"{name}: {file.name} has this {text.count(old)} times, not once: {old}"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / file.name).write_text(text.replace(old, new))
-    return mutant, first_failure(folder, {**objects, file: compile_one(folder / file.name, folder / f"{file.stem}.o")}, TESTS[file])
+def test_the_unchanged_code_passes(code):
+    assert [first_failure(code, "none", code.objects, test) for test in TESTS] == [None, None]
 
 
-def test_the_unchanged_code_passes(objects):
-    assert [first_failure(BUILD / "none", objects, test) for test in sorted(set(TESTS.values()))] == [None, None]
-
-
-def test_every_mutant_is_caught(objects, capsys):
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        verdicts = list(pool.map(lambda mutant: verdict(mutant, objects), MUTANTS if LONG else MUTANTS[::4]))
-    with capsys.disabled():
-        print("\n" + "\n".join(f"{mutant[0]:24} {found or 'survives'}" for mutant, found in verdicts))
-    assert not [f"{mutant[0]} ({mutant[1]}) survives" for mutant, found in verdicts if not found]
+def test_every_mutant_is_caught(code, capsys):
+    def verdict(mutant):
+        test = next(test for test, files in TESTS.items() if mutant.file in files)
+        return mutant, first_failure(code, mutant.name, code.mutate(mutant.name, [mutant[2:]]), test)
+    all_of_them = [Mutant(*row) for row in MUTANTS]
+    assert not mutants.survivors(mutants.in_parallel(verdict, all_of_them if mutants.LONG else all_of_them[::4]), capsys)

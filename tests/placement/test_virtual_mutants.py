@@ -1,25 +1,11 @@
 """The tests of the cluster in virtual time catch every mutant of it: the real code with one rule left out or reversed.
 
-Compiles the pure files that the cluster needs, each mutant in a folder of its own. Runs with --long."""
-import concurrent.futures
-import os
-import pathlib
-import shutil
-import subprocess
-
+Runs with --long."""
 import pytest
 from placement_mutants import Mutant
-from test_placement_mutants import TOP, PLANNER, FLAGS, compile_one
+from test_placement_mutants import PLANNER, PRODUCT, mutants
 
-LONG = bool(os.environ.get("BATON_LONG"))
-BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug")) / "virtual_mutants"
-TEST = TOP / "tests/unit/test_virtual_cluster.c"
-IMPURE = {"clock.c", "descriptors.c", "failpoint.c", "file_read.c", "file_watch.c", "log.c", "peer_places.c", "progress_line.c", "reload.c", "ring.c",
-          "standard_output.c", "stop_signals.c", "fair_queue.c"}
-PRODUCT = [*(path for path in sorted(PLANNER.glob("*.c")) if path.name != "cache_event_count.c"),
-           *sorted((TOP / "common/engine/sched").glob("*.c")), TOP / "common/kv/handoff/handoff.c",
-           *(path for path in sorted((TOP / "common/base/domain").glob("*.c"))),
-           *(path for path in sorted((TOP / "common/base").glob("*.c")) if path.name not in IMPURE)]
+TEST = "tests/unit/test_virtual_cluster.c"
 
 ALL = [
     Mutant("read_at_the_end", "rows are read when all are computed, not beside the next chunk", "virtual_worker.c", "run->prompt_tokens : run->computed / block * block", "run->prompt_tokens : 0"),
@@ -37,39 +23,12 @@ ALL = [
 ]
 
 
-@pytest.fixture(scope="module")
-def objects():
-    shutil.rmtree(BUILD, ignore_errors=True)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(pool.map(lambda source: (source, compile_one(source, BUILD / "none" / f"{source.parent.name}-{source.stem}.o")), [*PRODUCT, TEST]))
+@pytest.mark.skipif(not mutants.LONG, reason="compiles a dozen mutants: --long")
+def test_every_mutant_is_caught(capsys):
+    code = mutants.Code("virtual", [*PRODUCT, TEST], libraries=["-lcmocka", "-lxxhash", "-lm"])
 
-
-def fails(folder, objects):
-    program = folder / "test"
-    subprocess.run(["cc", *FLAGS, *map(str, objects.values()), "-lcmocka", "-lxxhash", "-lm", "-o", str(program)], check=True)
-    try:
-        done = subprocess.run([program], capture_output=True, text=True, errors="replace", timeout=120, env={"PATH": os.environ["PATH"], "BATON_VIRTUAL_FEW": "1"})
-    except subprocess.TimeoutExpired:
-        return "does not end"
-    program.unlink()
-    names = [line.split()[-1] for line in done.stdout.splitlines() + done.stderr.splitlines() if line.startswith("[  FAILED  ] test_")]
-    return names[0] if names else f"ends with {done.returncode}" if done.returncode else ""
-
-
-def verdict(mutant, objects):
-    folder = BUILD / mutant.name
-    folder.mkdir(parents=True, exist_ok=True)
-    text = (PLANNER / mutant.file).read_text()
-    assert text.count(mutant.old) == 1, f"{mutant.file} has this {text.count(mutant.old)} times, not once: {mutant.old}"
-    (folder / mutant.file).write_text(text.replace(mutant.old, mutant.new))
-    return mutant, fails(folder, {**objects, PLANNER / mutant.file: compile_one(folder / mutant.file, folder / f"{mutant.file}.o")})
-
-
-@pytest.mark.skipif(not LONG, reason="compiles a dozen mutants: --long")
-def test_every_mutant_is_caught(objects, capsys):
-    assert not fails(BUILD / "none", objects), "the code as it is"
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        verdicts = list(pool.map(lambda mutant: verdict(mutant, objects), ALL))
-    with capsys.disabled():
-        print("\n" + "\n".join(f"{mutant.name:20} {sentence or 'survives'}" for mutant, sentence in verdicts))
-    assert not [f"{mutant.name} ({mutant.why}) survives" for mutant, sentence in verdicts if not sentence]
+    def verdict(mutant):
+        objects = code.mutate(mutant.name, [(f"{PLANNER}/{mutant.file}", mutant.old, mutant.new)])
+        return mutant, mutants.first_failure(mutants.run(code.link(mutant.name, objects), timeout=120, BATON_VIRTUAL_FEW=1))
+    assert not mutants.first_failure(mutants.run(code.link("none"), BATON_VIRTUAL_FEW=1)), "the code as it is"
+    assert not mutants.survivors(mutants.in_parallel(verdict, ALL), capsys)

@@ -3,6 +3,8 @@
  *     BATON_SCHEDULE_STEPS=100000 test_schedule   so many steps, 150 a life, from seed
  *                                                 BATON_SCHEDULE_FIRST (1) on
  *     BATON_SCHEDULE_SEED=1234 test_schedule      this life, with every event printed
+ *     BATON_SCHEDULE_ONLY=test_overload*          these tests alone
+ *     BATON_SCHEDULE_QUIET=1                      ends at the first broken rule, without its life
  */
 #include "tests/schedule/schedule_sim.h"
 
@@ -30,14 +32,23 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
     return value;
 }
 
+/* Prints the line by which schedule_mutants.py knows a broken rule. */
+static void say_broken(enum life_invariant invariant, uint64_t seed, const char *sentence)
+{
+    printf("BROKEN %s, seed %llu: %s\n", life_invariant_name(invariant), (unsigned long long)seed,
+           sentence);
+    fflush(stdout);
+    if (getenv("BATON_SCHEDULE_QUIET"))
+        exit(EXIT_FAILURE);
+}
+
 static void run(uint64_t seed, bool trace)
 {
     life_run(&life, seed, LIFE_STEPS, trace);
     if (life.broken == HOLDS_ALL)
         return;
-    printf("BROKEN %s, seed %llu: %s\n", life_invariant_name(life.broken), (unsigned long long)seed,
-           life.failure);
-    if (!trace && !getenv("BATON_SCHEDULE_QUIET"))
+    say_broken(life.broken, seed, life.failure);
+    if (!trace)
         life_run(&life, seed, LIFE_STEPS, true);
     fflush(stdout);
     fail_msg("%s: %s (BATON_SCHEDULE_SEED=%llu)", life_invariant_name(life.broken), life.failure,
@@ -56,13 +67,12 @@ static void test_lives_that_broke_once(void **state)
     }
 }
 
-/* In virtual time. `invariant` is what schedule_mutants.py knows a broken rule by. */
+/* In virtual time. */
 static void expect(bool holds, enum life_invariant invariant, const char *sentence)
 {
     if (holds)
         return;
-    printf("BROKEN %s, seed 0: %s\n", life_invariant_name(invariant), sentence);
-    fflush(stdout);
+    say_broken(invariant, 0, sentence);
     fail_msg("%s: %s", life_invariant_name(invariant), sentence);
 }
 
@@ -130,5 +140,6 @@ int main(void)
                                        cmocka_unit_test(test_a_light_tenant_beside_a_heavy_one),
                                        cmocka_unit_test(test_overload_with_deadlines),
                                        cmocka_unit_test(test_random_schedules)};
+    cmocka_set_test_filter(getenv("BATON_SCHEDULE_ONLY"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

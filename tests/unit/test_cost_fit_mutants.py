@@ -1,13 +1,12 @@
-"""test_cost_fit catches each mutant of cost_fit.c: the real code with one rule left out or reversed."""
-import concurrent.futures
-import os
+"""test_cost_fit catches each mutant of cost_fit.c."""
+import collections
 import pathlib
-import subprocess
+import sys
 
-TOP = pathlib.Path(__file__).resolve().parents[2]
-FIT = TOP / "common/base/domain/cost_fit.c"
-FLAGS = ["-std=gnu17", "-O1", "-D_GNU_SOURCE", "-w", f"-I{TOP}"]
-LONG = bool(os.environ.get("BATON_LONG"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import mutants  # noqa: E402
+
+FIT = "common/base/domain/cost_fit.c"
 
 # name: what it leaves out, (old text, new text)...; the old text occurs exactly once.
 MUTANTS = {
@@ -29,30 +28,14 @@ MUTANTS = {
     "first_scale": ("the first step doesn't give the scale", ("fit->unit[i] *= ratio;", "fit->unit[i] *= 1;")),
 }
 DEFAULT = ("all_forgotten",)  # without --long
+Mutant = collections.namedtuple("Mutant", "name why edits")
 
 
-def compiled(source, target):
-    subprocess.run(["cc", *FLAGS, "-c", str(source), "-o", str(target)], check=True, cwd=TOP)
-    return target
+def test_every_mutant_is_caught(capsys):
+    code = mutants.Code("cost_fit", ["tests/unit/test_cost_fit.c", FIT, "common/base/rng.c", "common/base/assert.c"], optimize="-O1", libraries=["-lcmocka", "-lm"])
 
-
-def survives(folder, name, edits, objects):
-    text = FIT.read_text()
-    for old, new in edits:
-        assert text.count(old) == 1, f"{name}: cost_fit.c has this {text.count(old)} times, not once:\n{old}"
-        text = text.replace(old, new)
-    source, program = folder / f"{name}.c", folder / name
-    source.write_text(text)
-    mutant = compiled(source, folder / f"{name}.o")
-    subprocess.run(["cc", str(mutant), *map(str, objects), "-lcmocka", "-lm", "-o", str(program)], check=True)
-    return subprocess.run([str(program)], capture_output=True, cwd=TOP, timeout=300).returncode == 0
-
-
-def test_every_mutant_is_caught(tmp_path):
-    objects = [compiled(TOP / name, tmp_path / f"{pathlib.Path(name).stem}_.o") for name in ("tests/unit/test_cost_fit.c", "common/base/rng.c", "common/base/assert.c")]
-    assert not LONG or survives(tmp_path, "unchanged", (), objects), "the code itself passes"
-    names = sorted(MUTANTS) if LONG else DEFAULT
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        left = list(pool.map(lambda name: survives(tmp_path, name, MUTANTS[name][1:], objects), names))
-    survivors = [f"{name}: {MUTANTS[name][0]}" for name, lives in zip(names, left) if lives]
-    assert not survivors, "\n".join(survivors)
+    def verdict(mutant):
+        return mutant, mutants.first_failure(mutants.run(code.link(mutant.name, code.mutate(mutant.name, mutant.edits))))
+    assert not mutants.LONG or not verdict(Mutant("unchanged", "", ()))[1]
+    chosen = [Mutant(name, MUTANTS[name][0], [(FIT, *edit) for edit in MUTANTS[name][1:]]) for name in (MUTANTS if mutants.LONG else DEFAULT)]
+    assert not mutants.survivors(mutants.in_parallel(verdict, chosen), capsys)

@@ -8,6 +8,7 @@
 #include "decode_worker/kv_import.h"
 #include "decode_worker/sink_runner.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define MODULE          "decode_role"
@@ -36,11 +37,16 @@ static void decode_with_spec(struct decode_role *role, const Baton__Worker__V1__
     if (decode.has_handle) {
         decode.handle = wire_handle(command->handle);
         decode.peer = kv_import_peer(role->imports, command->source_address, command->source_name);
-        if (decode.peer == 0 || !wire_handle_fits(&decode.handle, spec)) {
+        bool fits = wire_handle_fits(&decode.handle, spec) && *command->source_address;
+        if (decode.peer == 0 || !fits) {
+            char all_used[100];
+            snprintf(all_used, sizeof all_used,
+                     "this worker reads from %d prefill workers, and can't from one more now",
+                     PREFILL_PEERS_MAX);
             session_send_refused(
                 &role->worker->session, (struct sequence_key){command->request, command->attempt},
-                "invalid",
-                "the handle does not fit the prompt, or too many prefill workers are known", true);
+                fits ? "limit" : "invalid",
+                fits ? all_used : "the handle does not fit the prompt, or has no address", true);
             return;
         }
     }

@@ -20,7 +20,8 @@
 #define KEEPALIVE_US      5000000
 
 struct prefill_peer {
-    uint64_t id; /* 0: an empty place; an id is never used twice */
+    uint64_t id;    /* 0: an empty place; an id is never used twice */
+    uint64_t asked; /* counts handles of all peers: the last one from here */
     char address[128], name[64];
     struct rpc_channel *channel; /* made by the latest dialling */
     struct stream *stream;       /* the one that counts; NULL: none */
@@ -38,7 +39,7 @@ struct kv_import {
     struct kv_import_handlers handlers;
     void *role;
     struct stream_service service;
-    uint64_t last_peer_id;
+    uint64_t last_peer_id, asked;
     struct prefill_peer peers[PREFILL_PEERS_MAX];
     uint32_t max_blocks;
     struct block_run *block_runs;  /* [max_blocks] */
@@ -126,12 +127,13 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
     bool was_up = peer->up;
     peer->stream = NULL;
     peer->up = false;
-    char reason[100], why[300]; /* texts from the peer */
-    log_warn_limited(MODULE, "peer=%s code=%s reason=%s why=%s msg=\"%s\"", peer->name,
-                     rpc_code_name(end->code),
-                     log_quote(*end->reason ? end->reason : "none", reason, sizeof reason),
-                     log_quote(end->message, why, sizeof why),
-                     was_up ? "the Peer stream ended" : "no Peer stream came up");
+    char reason[100], why[300];                       /* texts from the peer */
+    bool idle = !strcmp(end->reason, PEER_MADE_ROOM); /* it had nothing to read there */
+    log_limited(idle ? LOG_INFO : LOG_WARN, MODULE, "peer=%s code=%s reason=%s why=%s msg=\"%s\"",
+                peer->name, rpc_code_name(end->code),
+                log_quote(*end->reason ? end->reason : "none", reason, sizeof reason),
+                log_quote(end->message, why, sizeof why),
+                was_up ? "the Peer stream ended" : "no Peer stream came up");
     if (end->code == RPC_NOT_FOUND && !was_up)
         imports->handlers.peer_replaced(imports->role, peer->id);
     else if (end->code != RPC_FAILED_PRECONDITION)
@@ -203,20 +205,30 @@ uint64_t kv_import_peer(struct kv_import *imports, const char *address, const ch
         if (!peer->id || strcmp(peer->address, address) != 0)
             continue;
         str_copy(peer->name, sizeof peer->name, name);
+        peer->asked = ++imports->asked;
         return peer->id;
     }
+    bool connected = true; /* the place's peer is */
     for (int i = 0; *address && i < PREFILL_PEERS_MAX; i++) {
         struct prefill_peer *peer = &imports->peers[i];
-        if (peer->stream || peer->pairing || (place && place->id < peer->id))
+        bool has_any = peer->stream || peer->pairing;
+        bool better =
+            !place || has_any < connected || (has_any == connected && peer->asked < place->asked);
+        if (!better || (peer->id && imports->handlers.peer_used(imports->role, peer->id)))
             continue;
-        if (!peer->id || !imports->handlers.peer_used(imports->role, peer->id))
-            place = peer;
+        place = peer;
+        connected = has_any;
     }
     if (!place)
         return 0;
+    if (connected) {
+        log_info_limited(MODULE, "peer=%s msg=\"idle: its place is another prefill worker's\"",
+                         place->name);
+        kv_import_disconnect(imports, place->id);
+    }
     if (place->channel)
         rpc_channel_destroy(place->channel);
-    *place = (struct prefill_peer){.id = ++imports->last_peer_id};
+    *place = (struct prefill_peer){.id = ++imports->last_peer_id, .asked = ++imports->asked};
     str_copy(place->address, sizeof place->address, address);
     str_copy(place->name, sizeof place->name, name);
     return place->id;

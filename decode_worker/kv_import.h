@@ -34,9 +34,9 @@ void kv_import_close(struct kv_import *imports);
 void kv_import_destroy(struct kv_import *imports);
 
 /* Returns the id of the prefill worker at this address, which is called `name` from now on. The id
- * is the same one while the worker is used or connected. A worker that is neither is forgotten when
- * its place is needed, the one known longest first; its id is never given again. Returns 0 without
- * an address, or if PREFILL_PEERS_MAX others are used or connected. */
+ * is the same one while the worker is used. When a place is needed, a worker that isn't used is
+ * forgotten: one without a connection, or that was asked for longest ago. Its id is never given
+ * again. Returns 0 without an address, or if PREFILL_PEERS_MAX others are used. */
 uint64_t kv_import_peer(struct kv_import *imports, const char *address, const char *name);
 
 /* Dials, and says hello to the prefill worker of that incarnation. */

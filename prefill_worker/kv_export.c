@@ -18,6 +18,7 @@ struct peer {
     uint64_t id; /* 0: an empty slot; an id is never used twice */
     struct stream *stream;
     uint64_t admission; /* to the KV lane, until the stream's end */
+    uint64_t asked;     /* counts messages of all peers: its last one */
     char name[64];      /* the peer's own name, made safe for logs */
 };
 
@@ -32,7 +33,7 @@ struct kv_export {
     struct worker *worker;
     struct kv_export_handlers handlers;
     void *role;
-    uint64_t next_peer_id;
+    uint64_t next_peer_id, asked;
     struct peer peers[MAX_PEERS];
     uint32_t max_exported, max_blocks;
     uint32_t *checksum_memory;
@@ -104,6 +105,35 @@ static void on_opened(struct stream *stream)
     (void)stream;
 }
 
+static void forget(struct kv_export *exports, struct peer *peer)
+{
+    kv_transport_revoke(exports->worker->transport, peer->admission);
+    uint64_t id = peer->id;
+    *peer = (struct peer){0};
+    exports->handlers.lost(exports->role, id);
+}
+
+/* Ends the stream of the peer that has asked nothing for longest, of those that read no handle. It
+ * dials again when it needs one. Returns its place. NULL: all read. */
+static struct peer *make_room(struct kv_export *exports)
+{
+    struct peer *idle = NULL;
+    for (int i = 0; i < MAX_PEERS; i++) {
+        struct peer *peer = &exports->peers[i];
+        if ((!idle || peer->asked < idle->asked) &&
+            !exports->handlers.used(exports->role, peer->id))
+            idle = peer;
+    }
+    if (!idle)
+        return NULL;
+    log_info_limited(MODULE, "peer=%s msg=\"idle: its place is another decode worker's\"",
+                     idle->name);
+    struct stream *stream = idle->stream;
+    forget(exports, idle);
+    stream_finish(stream, RPC_UNAVAILABLE, PEER_MADE_ROOM, "another decode worker has this place");
+    return idle;
+}
+
 /* Returns the new peer's place, with its name and its admission to the KV lane, or NULL: the stream
  * was ended. */
 static struct peer *peer_add(struct kv_export *exports, struct stream *stream, const char *name,
@@ -111,17 +141,22 @@ static struct peer *peer_add(struct kv_export *exports, struct stream *stream, c
 {
     struct error err;
     struct peer *peer = peer_find(exports, 0);
+    if (!peer)
+        peer = make_room(exports);
     if (!peer) {
         stream_finish(stream, RPC_RESOURCE_EXHAUSTED, "too_many_peers",
-                      "this prefill worker serves as many decode workers as it can");
+                      "this prefill worker serves as many decode workers as it can, and all of "
+                      "them read");
         return NULL;
     }
     if (kv_transport_admit(exports->worker->transport, admission, &err) != STATUS_OK) {
         stream_finish(stream, RPC_RESOURCE_EXHAUSTED, "too_many_peers", err.text);
         return NULL;
     }
-    *peer =
-        (struct peer){.id = ++exports->next_peer_id, .stream = stream, .admission = admission->id};
+    *peer = (struct peer){.id = ++exports->next_peer_id,
+                          .stream = stream,
+                          .admission = admission->id,
+                          .asked = ++exports->asked};
     str_copy(peer->name, sizeof peer->name, name);
     stream_set_context(stream, peer);
     return peer;
@@ -195,6 +230,8 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
     struct kv_export *exports = stream_role(stream);
     const Baton__Worker__V1__PeerDown *down = (const Baton__Worker__V1__PeerDown *)base;
     struct peer *peer = stream_context(stream);
+    if (peer && peer->stream != stream)
+        return; /* its place is another one's */
     if (FAILPOINT_FAILS("prefill.peer_lose"))
         stream_cancel(stream);
     else if (!peer && down->message_case == BATON__WORKER__V1__PEER_DOWN__MESSAGE_HELLO)
@@ -206,6 +243,7 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
         for (size_t i = 0; i < wire_peer_down_count(down); i++) { /* a second hello asks nothing */
             struct peer_down message = wire_peer_down(down, i);
             exports->handlers.message(exports->role, peer->id, &message);
+            peer->asked = ++exports->asked;
         }
 }
 
@@ -213,14 +251,11 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
 {
     struct kv_export *exports = stream_role(stream);
     struct peer *peer = stream_context(stream);
-    if (!peer)
+    if (!peer || peer->stream != stream)
         return;
     log_info_lifecycle(MODULE, "peer=%s code=%s msg=\"a decode worker's stream ended\"", peer->name,
                        rpc_code_name(end->code));
-    kv_transport_revoke(exports->worker->transport, peer->admission);
-    uint64_t id = peer->id;
-    *peer = (struct peer){0};
-    exports->handlers.lost(exports->role, id);
+    forget(exports, peer);
 }
 
 const struct stream_kind kv_export_stream_kind = {

@@ -11,12 +11,14 @@
 struct kv_export;
 
 /* Called for each message of a welcomed peer, and once when a peer is lost. may_read: for each
- * claim of a welcomed peer to blocks of the pool (source_may_read). */
+ * claim of a welcomed peer to blocks of the pool (source_may_read). used: returns false if the peer
+ * reads no handle, so that its stream may be ended where another peer needs its place. */
 struct kv_export_handlers {
     void (*message)(void *role, uint64_t peer, const struct peer_down *message);
     void (*lost)(void *role, uint64_t peer);
     bool (*may_read)(void *role, uint64_t peer, uint64_t grant, uint64_t first_block,
                      uint64_t block_count);
+    bool (*used)(void *role, uint64_t peer);
 };
 
 enum status kv_export_create(struct worker *worker, const struct kv_export_handlers *handlers,

@@ -196,7 +196,13 @@ static bool may_read(void *context, uint64_t peer, uint64_t grant, uint64_t firs
     return source_may_read(role->sources, peer, grant, first_block, block_count);
 }
 
-static const struct kv_export_handlers export_handlers = {on_peer_message, on_peer_lost, may_read};
+static bool peer_used(void *context, uint64_t peer)
+{
+    return source_table_uses_peer(((struct prefill_role *)context)->sources, peer);
+}
+
+static const struct kv_export_handlers export_handlers = {on_peer_message, on_peer_lost, may_read,
+                                                          peer_used};
 
 /* ---------------------------------------------------------------- the step thread's events */
 

@@ -3,11 +3,12 @@
 #include "common/base/json/json.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_STATUS_BYTES (1u << 20)
+#define MAX_STATUS_BYTES (8u << 20) /* a router's most */
 #define MAX_MODEL_WIDTH  32
 #define STATE_MISSING    "missing"
 
@@ -51,6 +52,7 @@ static enum status read_pairs(const struct json_value *object, struct worker_sta
 static enum status read_worker(const struct json_value *object, struct worker_status *worker,
                                struct error *err)
 {
+    *worker = (struct worker_status){.restarts = -1};
     TRY(get_text(object, "name", true, worker->name, sizeof worker->name, err));
     TRY(get_text(object, "model", false, worker->model, sizeof worker->model, err));
     TRY(get_text(object, "role", true, worker->role, sizeof worker->role, err));
@@ -60,7 +62,6 @@ static enum status read_worker(const struct json_value *object, struct worker_st
     TRY(get_text(object, "lane", false, worker->lane, sizeof worker->lane, err));
     TRY(get_text(object, "incarnation", false, worker->incarnation, sizeof worker->incarnation,
                  err));
-    worker->restarts = -1;
     TRY(get_count(object, "lane_bytes_per_second", &worker->lane_bytes_per_second, err));
     TRY(get_count(object, "started_ms", &worker->started_ms, err));
     TRY(get_count(object, "queue", &worker->queue, err));
@@ -146,12 +147,12 @@ static enum status read_missing(const struct json_value *root, struct cluster_st
     for (size_t i = 0; i < count && i < room; i++) {
         const struct json_value *object = json_at(missing, i);
         struct worker_status *worker = &status->workers[status->count++];
+        *worker = (struct worker_status){.restarts = -1};
         TRY(get_text(object, "name", true, worker->name, sizeof worker->name, err));
         TRY(get_text(object, "model", false, worker->model, sizeof worker->model, err));
         TRY(get_text(object, "role", true, worker->role, sizeof worker->role, err));
         TRY(get_text(object, "address", true, worker->address, sizeof worker->address, err));
         str_copy(worker->state, sizeof worker->state, STATE_MISSING);
-        worker->restarts = -1;
     }
     return STATUS_OK;
 }
@@ -224,7 +225,8 @@ enum status cluster_status_parse(const char *text, size_t length, struct cluster
     struct json *json;
     const struct json_limits limits = {.max_bytes = MAX_STATUS_BYTES, .max_depth = 8};
     TRY(json_parse(text, length, limits, &json, err));
-    *status = (struct cluster_status){.router_restarts = -1};
+    memset(status, 0, offsetof(struct cluster_status, workers));
+    status->router_restarts = -1;
     enum status outcome = read_root(json_root(json), status, err);
     json_destroy(json);
     return outcome;
@@ -248,7 +250,7 @@ enum status cluster_status_get(const struct http_remote *router, uint64_t timeou
 enum status cluster_status_fetch(const struct http_remote *router, uint64_t timeout_us,
                                  struct cluster_status *status, struct error *err)
 {
-    *status = (struct cluster_status){0};
+    memset(status, 0, offsetof(struct cluster_status, workers));
     struct str body;
     str_init(&body, MAX_STATUS_BYTES);
     enum status outcome = cluster_status_get(router, timeout_us, &body, err);

@@ -24,6 +24,7 @@
 #define BATON_CLI_CLUSTER_STATUS_H
 
 #include "common/base/domain/slo.h"
+#include "common/base/domain/worker_info.h"
 #include "common/base/status.h"
 #include "common/base/str.h"
 #include "common/cli/cluster_file.h"
@@ -33,7 +34,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CLUSTER_STATUS_MAX_WORKERS 256 /* as many as a router shows */
+#define CLUSTER_STATUS_MAX_WORKERS CLUSTER_MAX_WORKERS /* as many as a router shows */
 #define CLUSTER_STATUS_MAX_MODELS  MODEL_LIST_MAX
 #define CLUSTER_STATUS_MAX_REFUSED 16
 
@@ -71,6 +72,7 @@ struct class_status {
     double error_budget_left;          /* 1: all; below 0: overdrawn */
 };
 
+/* Some 3 MiB: not for the stack. */
 struct cluster_status {
     size_t class_count;
     struct class_status classes[SLO_MAX_CLASSES];
@@ -84,7 +86,7 @@ struct cluster_status {
     int64_t window_s;              /* 0: the router has no figures */
     struct status_figure queue_time, ttft, tpot, e2e;
     size_t count;
-    struct worker_status workers[CLUSTER_STATUS_MAX_WORKERS];
+    struct worker_status workers[CLUSTER_STATUS_MAX_WORKERS]; /* [count] are written, and read */
 };
 
 enum status cluster_status_parse(const char *json, size_t length, struct cluster_status *status,

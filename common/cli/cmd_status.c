@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#define MAX_OUTPUT_BYTES (1u << 20)
+#define MAX_OUTPUT_BYTES (8u << 20) /* a router's JSON */
 
 struct settings {
     struct figures_settings router;
@@ -42,7 +42,7 @@ static enum status show(const struct settings *settings, const struct figures_ca
 {
     struct str text;
     str_init(&text, MAX_OUTPUT_BYTES);
-    struct cluster_status seen;
+    static struct cluster_status seen;
     enum status status =
         settings->json ? cluster_status_get(&call->router, settings->timeout_us, &text, err)
                        : cluster_status_fetch(&call->router, settings->timeout_us, &seen, err);

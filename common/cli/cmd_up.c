@@ -285,7 +285,7 @@ static enum status wait_registered(struct up *up, const struct figures *figures,
                                        .certificates = figures->certificates,
                                        .peer_name = figures->name};
     for (;;) {
-        struct cluster_status seen;
+        static struct cluster_status seen;
         struct error why = {""};
         if (up->cluster.stop.wishes)
             return error_set(err, STATUS_CANCELLED, "stopped by a signal");

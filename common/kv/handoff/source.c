@@ -401,6 +401,14 @@ void source_on_peer_lost(struct source_table *table, uint64_t now_us, uint64_t p
             table->slots[i].subscribed = false;
 }
 
+bool source_table_uses_peer(const struct source_table *table, uint64_t peer)
+{
+    for (uint32_t i = 0; i < table->config.max_sources; i++)
+        if (table->slots[i].subscribed && table->slots[i].subscriber == peer)
+            return true;
+    return false;
+}
+
 /* ---------------------------------------------------------------- time */
 
 void source_on_tick(struct source_table *table, uint64_t now_us, struct source_actions *out)

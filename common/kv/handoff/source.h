@@ -139,6 +139,9 @@ void source_on_message(struct source_table *table, uint64_t now_us, uint64_t pee
 void source_on_peer_lost(struct source_table *table, uint64_t now_us, uint64_t peer,
                          struct source_actions *out);
 
+/* True: the peer reads a handle, or may: it is the subscriber of one. */
+bool source_table_uses_peer(const struct source_table *table, uint64_t peer);
+
 /* Decides whether the reader on stream `peer` may read `count` neighbouring blocks of the pool from
  * `first` on, which it claims by handle_grant(). It may if it is the handle's subscriber, the
  * handle lists them one after another, and they are ready. Changes nothing. */

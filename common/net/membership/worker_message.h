@@ -38,6 +38,10 @@ uint32_t worker_message_agree(struct protocol_range own, struct protocol_range o
 #define WORKER_OTHER      "another_worker"
 #define WORKER_OTHER_TEXT "another worker, or another life of that worker, is here"
 
+/* The reason with which a prefill worker ends the stream of an idle peer: another one needs its
+ * place. RPC_UNAVAILABLE. */
+#define PEER_MADE_ROOM "made_room"
+
 /* Returns true if a hello's `name` and `incarnation` are this worker's. No other hello learns
  * anything about it. */
 bool worker_message_names(const struct worker_info *info, const char *name, uint64_t incarnation);

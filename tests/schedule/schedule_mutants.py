@@ -117,6 +117,8 @@ ALL = [
            ("scheduler.c", "    tenants_serve(&s->tenants, sequence->tenant, TENANT_ANSWER_WEIGHT);\n", "")),
     mutant("no_share", "a tenant takes all blocks beside others", "share turn",
            ("admission.c", "        if (!is_within_share(s, sequence)) {\n", "        if (!s) {\n")),
+    mutant("shared_twice", "a block that sequences of a tenant share counts for each", "room order",
+           ("admission.c", "        own += *counted != s->counts;\n", "        own++;\n")),
     mutant("share_overtaken", "who waits for its tenant's share is overtaken by the tenant's others", "order",
            ("admission.c", "    tenant->held_back |= !fits && has_reservation(s, sequence);\n", "")),
     mutant("nobody_makes_room", "tenants that hold more than their part keep it", "turn",

@@ -27,17 +27,23 @@ static uint32_t need_of(const struct life *life, const struct sequence *sequence
     return (rows + per - 1) / per;
 }
 
-/* Returns the blocks that the tenant holds, without those of `except` (NULL: none). *others: how
- * many sequences of other tenants are here. */
+/* Returns the blocks that the tenant holds, each once, without those of `except` (NULL: none).
+ * *others: how many sequences of other tenants are here. */
 static uint32_t blocks_of(const struct life *life, const struct tenant *tenant,
                           const struct sequence *except, uint32_t *others)
 {
     uint32_t blocks = 0;
+    bool met[LIFE_BLOCKS + 1] = {false};
     size_t cursor = 0;
     *others = 0;
     for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));) {
         *others += other->tenant != tenant;
-        blocks += other->tenant == tenant && other != except ? other->block_count : 0;
+        if (other->tenant != tenant || other == except)
+            continue;
+        for (uint32_t i = 0; i < other->block_count; i++) {
+            blocks += !met[other->blocks[i]];
+            met[other->blocks[i]] = true;
+        }
     }
     return blocks;
 }
@@ -116,10 +122,9 @@ static bool stands_first(struct life *life, const struct sequence *a, const stru
 void check_reserved(struct life *life, const struct sequence *got)
 {
     size_t cursor = 0;
-    uint32_t others, held = blocks_of(life, got->tenant, got, &others);
-    if (held && others &&
-        held + got->block_count >
-            life->config.block_count - life->config.block_count / TENANT_OTHERS_PART)
+    uint32_t others, all = blocks_of(life, got->tenant, NULL, &others);
+    if (blocks_of(life, got->tenant, got, &others) && others &&
+        all > life->config.block_count - life->config.block_count / TENANT_OTHERS_PART)
         life_fail(life, HOLDS_SHARE, "%llu got blocks beyond the share of its tenant",
                   (unsigned long long)got->key.request);
     for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));) {

@@ -401,6 +401,28 @@ static void add_of(struct scheduler *s, uint64_t request, uint64_t tenant, enum 
     assert_int_equal(scheduler_add(s, &spec, NULL), STATUS_OK);
 }
 
+/* A tenant whose sequences share their prompt's blocks holds these once: many fit into its share
+ * beside another tenant. Without sharing they don't. */
+static void test_shared_blocks_count_once_in_a_share(void **state)
+{
+    (void)state;
+    enum { MUCH = 1, LITTLE = 2 };
+    for (int shared = 0; shared < 2; shared++) {
+        struct scheduler_config config = config_of(36, true, 0);
+        config.prefix_cache = shared;
+        struct scheduler *s = make(&config);
+        add_of(s, 1, LITTLE, PRIORITY_NORMAL, 1, 40);
+        add_of(s, 2, MUCH, PRIORITY_NORMAL, 40, 10);
+        step(s);
+        for (uint64_t request = 3; request < 6; request++) {
+            add_of(s, request, MUCH, PRIORITY_NORMAL, 40, 10);
+            assert_int_equal(reserved(s, 0), shared || request == 3 ? request : 0);
+        }
+        assert_int_equal(find(s, 2)->tenant->blocks, shared ? 11 + 3 * 2 : 11 + 11);
+        scheduler_destroy(s);
+    }
+}
+
 /* A preempted sequence doesn't take the room that one of a tenant with less waits for. */
 static void test_who_was_preempted_waits_behind_a_tenant_that_was_served_less(void **state)
 {
@@ -440,6 +462,7 @@ int main(void)
         cmocka_unit_test(test_lower_ones_go_on_where_their_blocks_are_not_enough),
         cmocka_unit_test(test_who_has_no_block_takes_no_place),
         cmocka_unit_test(test_who_was_preempted_waits_behind_a_tenant_that_was_served_less),
+        cmocka_unit_test(test_shared_blocks_count_once_in_a_share),
         cmocka_unit_test(test_a_prompt_skips_what_is_cached),
         cmocka_unit_test(test_what_lands_is_cached_only_when_it_is_admitted),
         cmocka_unit_test(test_what_is_distrusted_is_computed_anew),

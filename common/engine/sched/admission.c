@@ -189,18 +189,48 @@ static uint64_t rank_of(const struct scheduler *s, const struct sequence *sequen
     return (rank | 2) << POLICY_RANK_BITS | policy_rank(s->policy, sequence);
 }
 
+/* Counts the blocks of the tenant's sequences, the oldest first. */
+static void count_blocks(struct scheduler *s, struct tenant *tenant)
+{
+    bool shares_bind = s->tenants.present_count > 1; /* otherwise nothing asks how many they are */
+    s->counts++;
+    tenant->blocks = 0;
+    for (struct sequence *sequence = tenant->oldest; sequence;
+         sequence = sequence->next_of_tenant) {
+        uint32_t own = shares_bind ? 0 : sequence->block_count;
+        for (uint32_t i = 0; shares_bind && i < sequence->block_count; i++) {
+            uint64_t *counted = &s->counted[sequence->blocks[i]];
+            own += *counted != s->counts;
+            *counted = s->counts;
+        }
+        sequence->own_blocks = own;
+        tenant->blocks += own;
+    }
+}
+
+void admission_count_blocks(struct scheduler *s)
+{
+    for (uint32_t i = 0; i < s->tenants.present_count; i++)
+        s->tenants.present[i]->oldest = NULL;
+    for (uint32_t i = s->count; i-- > 0;) {
+        struct sequence *sequence = s->by_arrival[i];
+        sequence->next_of_tenant = sequence->tenant->oldest;
+        sequence->tenant->oldest = sequence;
+    }
+    for (uint32_t i = 0; i < s->tenants.present_count; i++)
+        count_blocks(s, s->tenants.present[i]);
+}
+
 static void begin_round(struct scheduler *s)
 {
     s->queue.count = s->growers = 0;
     tenants_set_turns(&s->tenants);
-    for (uint32_t i = 0; i < s->tenants.present_count; i++) {
-        s->tenants.present[i]->blocks = 0;
+    admission_count_blocks(s);
+    for (uint32_t i = 0; i < s->tenants.present_count; i++)
         s->tenants.present[i]->held_back = false;
-    }
     for (uint32_t i = 0; i < s->count; i++) {
         struct sequence *sequence = s->by_arrival[i];
         s->growers += scheduler_runs(sequence);
-        sequence->tenant->blocks += sequence->block_count;
         if (!scheduler_waits(sequence))
             continue;
         sequence->likely_late =
@@ -263,7 +293,7 @@ static struct sequence *reserve_next(struct scheduler *s)
         if (take_blocks(s, sequence)) {
             bool is_known = sequence->preempted;
             sequence->preempted = false;
-            sequence->tenant->blocks += sequence->block_count;
+            count_blocks(s, sequence->tenant);
             if (is_known)
                 continue;
             tenants_serve(&s->tenants, sequence->tenant,

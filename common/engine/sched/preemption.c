@@ -74,11 +74,9 @@ static void know_victims(struct scheduler *s)
         return;
     s->victims_are_known = true;
     s->protected = NULL;
-    for (uint32_t i = 0; i < s->tenants.present_count; i++)
-        s->tenants.present[i]->blocks = 0;
+    admission_count_blocks(s);
     for (uint32_t i = 0; i < s->count; i++) {
         const struct sequence *sequence = s->by_arrival[i];
-        sequence->tenant->blocks += sequence->block_count;
         if (scheduler_runs(sequence) &&
             (!s->protected || sequence->class_index < s->protected->class_index))
             s->protected = sequence;
@@ -171,7 +169,8 @@ static void take_from(struct scheduler *s, struct sequence *victim)
         swap_out(s, victim, blocks);
     else
         drop(s, victim);
-    victim->tenant->blocks -= victim->block_count;
+    victim->tenant->blocks -= victim->own_blocks;
+    victim->own_blocks = 0;
     victim->block_count = 0;
     victim->preempted = true;
     s->plan.freed = true;
@@ -194,6 +193,7 @@ static bool grow(struct scheduler *s, const struct planned_rows *part)
         if (admission_make_free(s, 1)) {
             admission_take(s, part->sequence, 1);
             part->sequence->tenant->blocks++;
+            part->sequence->own_blocks++;
             continue;
         }
         struct sequence *victim = next_victim(s, 0, NULL);
@@ -251,7 +251,7 @@ static void add_yield(struct scheduler *s, const struct sequence *sequence,
         return;
     yield->blocks += sequence->block_count;
     yield->victims++;
-    sequence->tenant->blocks -= sequence->block_count;
+    sequence->tenant->blocks -= sequence->own_blocks;
 }
 
 void preemption_for_waiting(struct scheduler *s)

@@ -57,12 +57,13 @@ static bool allocate(struct scheduler *s)
     s->block_ids = calloc(n * s->blocks_per_sequence, sizeof *s->block_ids);
     s->end_ids = calloc(s->config.end_id_count + (size_t)1, sizeof *s->end_ids);
     s->slots = calloc(slots, sizeof *s->slots);
+    s->counted = calloc(s->config.block_count, sizeof *s->counted);
     s->swap_ins.list = calloc(slots, sizeof *s->swap_ins.list);
     s->plan_swap_ins.list = calloc(slots, sizeof *s->plan_swap_ins.list);
     s->plan_swap_outs.list = calloc(slots, sizeof *s->plan_swap_outs.list);
     return s->sequences && s->empty && s->buckets && s->by_arrival && s->scratch &&
            s->queue.entries && s->parts && s->lacking && s->block_ids && s->end_ids && s->slots &&
-           s->swap_ins.list && s->plan_swap_ins.list && s->plan_swap_outs.list &&
+           s->counted && s->swap_ins.list && s->plan_swap_ins.list && s->plan_swap_outs.list &&
            tenants_init(&s->tenants, s->config.max_sequences, s->config.turn_tokens) == STATUS_OK &&
            kv_blocks_create(s->config.block_count, &s->blocks) == STATUS_OK && open_cache(s);
 }
@@ -121,6 +122,7 @@ void scheduler_destroy(struct scheduler *s)
     free(s->block_ids);
     free(s->end_ids);
     free(s->slots);
+    free(s->counted);
     free(s->swap_ins.list);
     free(s->plan_swap_ins.list);
     free(s->plan_swap_outs.list);

@@ -48,7 +48,8 @@ struct scheduler {
     struct sequence *blocked; /* the first of the last round that didn't fit */
 
     /* preemption.c */
-    uint32_t *slots; /* [host_slots]: free ones */
+    uint32_t *slots;           /* [host_slots]: free ones */
+    uint64_t *counted, counts; /* [block_count]: the last of `counts` that met the block */
     uint32_t slot_count;
     const struct sequence *protected; /* in this plan, once victims_are_known */
     bool victims_are_known;           /* `protected`, and the blocks of each tenant */
@@ -112,6 +113,9 @@ bool admission_make_room(struct scheduler *s, uint32_t need);
 void admission_take(struct scheduler *s, struct sequence *sequence, uint32_t count);
 /* Something changed: the next scheduler_reserve begins a new round. */
 void admission_end_round(struct scheduler *s);
+/* Counts the blocks that each tenant holds. One that several sequences of a tenant share counts
+ * once, with the first that came. */
+void admission_count_blocks(struct scheduler *s);
 
 /* --- preemption.c --- */
 

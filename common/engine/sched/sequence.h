@@ -48,8 +48,10 @@ struct sequence {
     uint32_t computed;     /* rows that are in the blocks; RESERVED: rows of cached blocks */
     /* Prompt rows that were cached when it came. Policies count with them while it waits. */
     uint32_t likely_cached;
+    struct sequence *next_of_tenant; /* in the list of its tenant's, as of the last count */
     uint32_t block_count;
-    uint64_t order;  /* by arrival: first come, first served */
+    uint32_t own_blocks; /* admission and preemption: its part of its tenant's, as last counted */
+    uint64_t order;      /* by arrival: first come, first served */
     bool preempted;  /* WAITING or SWAPPED after it ran: goes before new sequences of its class */
     bool arriving;   /* the next plan swaps it in; until then its blocks have no content */
     bool stalled;    /* in this plan: no block for its next row is free */

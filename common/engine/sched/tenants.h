@@ -33,14 +33,17 @@
 /* A share is left to tenants that were here so recently, whether they are here or not. */
 #define TENANT_RECENT_US 10000000
 
+struct sequence;
+
 struct tenant {
     uint64_t key;
-    uint64_t served;    /* weighted tokens */
-    uint64_t turn;      /* how many turns it is ahead of the one that was served least */
-    uint32_t sequences; /* in any state; 0: it is known for its counter alone */
-    uint32_t place;     /* in tenants.present */
-    uint32_t blocks;    /* admission and preemption: what its sequences hold now */
-    bool held_back;     /* in this round of admission: one with a reservation is over the share */
+    uint64_t served;         /* weighted tokens */
+    uint64_t turn;           /* how many turns it is ahead of the one that was served least */
+    uint32_t sequences;      /* in any state; 0: it is known for its counter alone */
+    uint32_t place;          /* in tenants.present */
+    uint32_t blocks;         /* admission and preemption: what its sequences hold now */
+    struct sequence *oldest; /* the first in its list, as of the last count of blocks */
+    bool held_back; /* in this round of admission: one with a reservation is over the share */
 };
 
 struct tenants {

@@ -8,6 +8,8 @@
 #include "common/base/str.h"
 #include "common/kv/transport/kv_checksum.h"
 #include "common/net/membership/worker_message.h"
+#include "common/worker/request_notes.h"
+#include "common/worker/session.h"
 #include "common/worker/wire.h"
 
 #include <stdlib.h>
@@ -114,8 +116,12 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
     struct peer_up message;
     if (up->message_case == BATON__WORKER__V1__PEER_UP__MESSAGE_WELCOME)
         on_welcome(imports, peer, up->welcome);
-    else if (wire_peer_up(up, &message))
+    else if (wire_peer_up(up, &message)) {
+        if (message.kind == PEER_COMPLETE && up->complete->prefilled &&
+            up->complete->prefilled->n_chunk_end_us <= REQUEST_NOTES_MAX_CHUNKS)
+            session_send_prefilled(&imports->worker->session, up->complete->prefilled);
         imports->handlers.message(imports->role, peer->id, &message);
+    }
 }
 
 static void on_ended(struct stream *stream, const struct rpc_end *end)

@@ -266,7 +266,8 @@ const struct stream_kind kv_export_stream_kind = {
     .ended = on_ended,
 };
 
-void kv_export_send(struct kv_export *exports, uint64_t peer_id, const struct peer_up *message)
+void kv_export_send(struct kv_export *exports, uint64_t peer_id, const struct peer_up *message,
+                    Baton__Worker__V1__Prefilled *prefilled)
 {
     struct peer *peer = peer_find(exports, peer_id);
     if (!peer)
@@ -278,6 +279,8 @@ void kv_export_send(struct kv_export *exports, uint64_t peer_id, const struct pe
         return;
     struct wire_peer_up_room room;
     wire_peer_up_pack(message, &room);
+    if (message->kind == PEER_COMPLETE)
+        room.complete.prefilled = prefilled;
     stream_send(peer->stream, &room.message.base);
 }
 

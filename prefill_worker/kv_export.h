@@ -28,7 +28,9 @@ void kv_export_destroy(struct kv_export *exports);
 /* The Peer streams. Their `role` is the kv_export. */
 extern const struct stream_kind kv_export_stream_kind;
 
-void kv_export_send(struct kv_export *exports, uint64_t peer, const struct peer_up *message);
+/* `prefilled`: goes with a PEER_COMPLETE; NULL: nothing does. */
+void kv_export_send(struct kv_export *exports, uint64_t peer, const struct peer_up *message,
+                    Baton__Worker__V1__Prefilled *prefilled);
 
 /* Adds the blocks of one source, from Opened to its end. Their checksums are computed as they fill,
  * so that little is left to do when the prompt is done. `blocks` stays the step loop's. The step

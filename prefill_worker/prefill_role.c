@@ -66,6 +66,7 @@ static void run_actions(struct prefill_role *role)
     for (uint32_t i = 0; i < role->actions.count; i++) {
         const struct source_action *action = &role->actions.items[i];
         struct sequence_key key = {action->request, action->attempt};
+        Baton__Worker__V1__Prefilled prefilled;
         switch (action->kind) {
         case SOURCE_START:
             role->pending.key = key;
@@ -97,7 +98,10 @@ static void run_actions(struct prefill_role *role)
             session_send_lost(&role->worker->session, key, role->lost_by,
                               role->sentence ? role->sentence : "");
             break;
-        case SOURCE_SEND_PEER: kv_export_send(role->exports, action->peer, &action->message); break;
+        case SOURCE_SEND_PEER:
+            kv_export_send(role->exports, action->peer, &action->message,
+                           request_notes_times(&role->notes, key, &prefilled) ? &prefilled : NULL);
+            break;
         }
     }
     if (start_failed) {
@@ -260,7 +264,8 @@ static void on_step_event(void *context, const struct step_event *event)
         break;
     case STEP_TOKENS:
         for (uint32_t i = 0; i < event->token_count; i++)
-            if (request_notes_prefilled(&role->notes, event->tokens[i].key, &prefilled))
+            if (request_notes_prefilled(&role->notes, event->tokens[i].key, &prefilled) &&
+                !FAILPOINT_FAILS("prefill.send_prefilled"))
                 session_send_prefilled(&role->worker->session, &prefilled);
         session_send_step(&role->worker->session, event);
         for (uint32_t i = 0; i < event->token_count; i++)

@@ -47,6 +47,7 @@
     X("prefill.taken", false, "a Prefill command has come; nothing is held for it")                \
     X("prefill.reserved", false, "blocks for the whole prompt are held; Opened is not sent")       \
     X("prefill.send_opened", true, "fail: Opened is dropped")                                      \
+    X("prefill.send_prefilled", true, "fail: the report of a computed prompt is dropped")          \
     X("prefill.after_chunk", false, "a chunk was computed and is about to be told to the reader")  \
     X("prefill.before_complete", false, "the prompt is computed; Complete is not sent")            \
     X("prefill.at_confirm", false, "Confirm has come; it is not answered")                         \

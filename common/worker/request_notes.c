@@ -117,6 +117,15 @@ bool request_notes_prefilled(struct request_notes *notes, struct sequence_key ke
         return false;
     note->unsent = false;
     notes->unsent--;
+    return request_notes_times(notes, key, prefilled);
+}
+
+bool request_notes_times(const struct request_notes *notes, struct sequence_key key,
+                         Baton__Worker__V1__Prefilled *prefilled)
+{
+    struct request_note *note = find(notes, key);
+    if (!note)
+        return false;
     baton__worker__v1__prefilled__init(prefilled);
     prefilled->request = key.request;
     prefilled->attempt = key.attempt;

@@ -46,6 +46,9 @@ void request_notes_read(struct request_notes *notes, struct sequence_key key, ui
  * message's list points into the notes, and is valid until the request is dropped. */
 bool request_notes_prefilled(struct request_notes *notes, struct sequence_key key,
                              Baton__Worker__V1__Prefilled *prefilled);
+/* As above, any number of times. */
+bool request_notes_times(const struct request_notes *notes, struct sequence_key key,
+                         Baton__Worker__V1__Prefilled *prefilled);
 /* Fills the times of a pull that is done. */
 void request_notes_pulled(const struct request_notes *notes, struct sequence_key key,
                           uint64_t now_us, Baton__Worker__V1__Pulled *pulled);

@@ -6,8 +6,8 @@ import random
 import pytest
 from harness import GOLDEN, LONG, SHAKESPEARE
 
-TOKENS = 64
-REQUESTS = {"fast": 50 if LONG else 20, "f32": 20}
+TOKENS = 64 if LONG else 32
+REQUESTS = {"fast": 50, "f32": 20} if LONG else {"fast": 12, "f32": 10}
 TOGETHER = 16
 TOGETHER_ON = [("shm", 16, 2), ("tcp", 64, 1), ("tcp", 512, 2)]  # (lane, chunk-tokens, threads)
 MODELS = {"shakespeare": (SHAKESPEARE, 2048), "llama-wide": (GOLDEN / "llama-wide", 380)}

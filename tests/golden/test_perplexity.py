@@ -10,6 +10,7 @@ import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug"))
+LONG = bool(os.environ.get("BATON_LONG"))
 MODEL, HERE = TOP / "deploy/local/tiny-shakespeare", TOP / "tests/golden/perplexity"
 EXPECTED = json.loads((HERE / "expected.json").read_text())
 
@@ -18,15 +19,15 @@ def perplexity(*arguments):
     return subprocess.run([BUILD / "bin/baton", "perplexity", *map(str, arguments)], text=True, capture_output=True, timeout=300)
 
 
+EACH_ALONE = [(["--weights", "int8"], "/w-int8", 0.5), (["--kv", "int8"], "/w-bf16/kv-int8/", 0.5), (["--weights", "int4"], "/w-int4", 3)]
+
+
 @pytest.mark.parametrize("flags,numerics,percent", [
     (["--compute", "f32"], "f32/w-f32", 0.01),
     (["--threads", "2"], "bf16-", 0.1),
-    (["--weights", "int8"], "/w-int8", 0.5),
-    (["--kv", "int8"], "/w-bf16/kv-int8/", 0.5),
     (["--weights", "int8", "--kv", "int8"], "/w-int8/kv-int8/", 0.5),
-    (["--weights", "int4"], "/w-int4", 3),
     (["--weights", "int4", "--kv", "int8"], "/w-int4/kv-int8/", 3),
-])
+] + EACH_ALONE * LONG)
 def test_perplexity_is_the_reference_s(flags, numerics, percent):
     done = perplexity("--model", MODEL, *flags, "--json", HERE / "part.txt")
     assert done.returncode == 0 and 'mod=weights msg="loaded"' in done.stderr, done.stderr  # how far a load is has the same level
@@ -47,12 +48,13 @@ def one_window(tmp_path_factory):
     return text, told["perplexity"]
 
 
+OF_INT4 = [(["--weights", "int4"], "f32/w-int4/kv-f32/", 3), (["--weights", "int4", "--kv", "int8"], "f32/w-int4/kv-int8/", 3)]
+
+
 @pytest.mark.parametrize("flags,numerics,percent", [
     (["--weights", "int8"], "f32/w-int8/kv-f32/", 0.5),
     (["--kv", "int8"], "f32/w-f32/kv-int8/", 0.5),
-    (["--weights", "int4"], "f32/w-int4/kv-f32/", 3),
-    (["--weights", "int4", "--kv", "int8"], "f32/w-int4/kv-int8/", 3),
-])
+] + OF_INT4 * LONG)
 def test_f32_takes_every_weight_and_kv_type(one_window, flags, numerics, percent):
     text, expected = one_window
     done = perplexity("--model", MODEL, "--compute", "f32", *flags, "--json", text)

@@ -22,6 +22,11 @@ def in_parallel(function, items):
         return list(pool.map(function, items))
 
 
+def chosen(mutants, every=3):
+    """All of them with --long (BATON_LONG=1), otherwise every third, or so."""
+    return mutants if LONG else mutants[::every]
+
+
 class Code:
     """The unchanged `sources`, compiled, in a folder of its own. Names of files are relative to the repository."""
 

@@ -2,8 +2,9 @@
 import re
 import subprocess
 
-from client import Client, request
-from harness import BATON
+import grpc
+from client import Client, pb, reason_of, request
+from harness import BATON, wait_until
 
 
 def command(*arguments):
@@ -18,6 +19,16 @@ def new_key(name, **flags):
     return re.fullmatch(r"key  (\S+)\nline (.*)\n", done.stdout).groups()
 
 
+def grow(path, keys):
+    """Adds new keys, {"a": {flags}, ...}, to a file that a router may read already; returns {"a": key, ...}. Their ids are new in the file."""
+    before = path.read_text() if path.exists() else "# of tests\n"
+    made = {name: new_key(f"{name}-{len(before)}", **flags) for name, flags in keys.items()}
+    new = path.with_suffix(".new")
+    new.write_text(before + "".join(line + "\n" for _, line in made.values()))
+    new.rename(path)
+    return {name: key for name, (key, _) in made.items()}
+
+
 class Keyed(Client):
     """A client that sends a key with every call."""
 
@@ -27,3 +38,16 @@ class Keyed(Client):
 
     def start(self, prompt, timeout=120, **options):
         return self.stub.Generate(request(prompt, **options), timeout=timeout, metadata=self.metadata)
+
+    def is_known(self):
+        """True: the router has read the key, which it looks for once a second."""
+        try:
+            self.stub.ListModels(pb.ListModelsRequest(), timeout=60, metadata=self.metadata)
+        except grpc.RpcError as error:
+            assert reason_of(error) == "invalid_api_key"
+            return False
+        return True
+
+    def wait_known(self):
+        wait_until("the key is known", self.is_known, 20)
+        return self

@@ -12,27 +12,15 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from client import pb, pb_grpc, reason_of, request
 from fake_worker import wp, wp_grpc
 from harness import BUILD, SHAKESPEARE, failpoint, wait_until
-from keys import Keyed, command, new_key
+from keys import Keyed, command, grow, new_key
 from wire import END_HEADERS, HEADERS, Wire, call_headers, frame
 
 SHORT = dict(max_tokens=4, temperature=0, ignore_eos=True)
 
 
-def knows(client):
-    """True: the router has read the client's key."""
-    try:
-        client.stub.ListModels(pb.ListModelsRequest(), timeout=60, metadata=client.metadata)
-    except grpc.RpcError as error:
-        assert reason_of(error) == "invalid_api_key"
-        return False
-    return True
-
-
 @pytest.fixture(scope="module")
 def keys_of_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("keys") / "keys"
-    path.write_text("# of the tests of this file\n" + new_key("first")[1] + "\n")
-    return path
+    return tmp_path_factory.mktemp("keys") / "keys"
 
 
 @pytest.fixture
@@ -43,19 +31,10 @@ def doors(tmp_path, start_cluster, shared_cluster, keys_of_file):
 
     def make(keys, alone=False):
         path = tmp_path / "keys" if alone else keys_of_file
-        made = {name: new_key(name if alone else f"{name}-{len(path.read_text())}", **flags) for name, flags in keys.items()}
-        lines = "".join(line + "\n" for _, line in made.values())
-        if alone:
-            path.write_text("# of the test\n" + lines)
-        else:
-            new = path.with_suffix(".new")
-            new.write_text(path.read_text() + lines)
-            new.rename(path)
+        made = grow(path, keys)
         cluster = (start_cluster if alone else shared_cluster)(flags=["--api-keys", path, "--log-level", "debug"])
-        cluster.keys, cluster.keys_path = {name: key for name, (key, _) in made.items()}, path
-        clients.extend(Keyed(cluster.grpc, key) for key, _ in made.values())
-        for client in clients[-len(keys):]:
-            wait_until("the key is known", lambda: knows(client), 20)
+        cluster.keys, cluster.keys_path = made, path
+        clients.extend(Keyed(cluster.grpc, key).wait_known() for key in made.values())
         return cluster, *clients[-len(keys):]
 
     yield make
@@ -138,9 +117,8 @@ def test_a_file_that_changes(doors):
     key, line = new_key("theirs")
     cluster.keys_path.write_text(line + "\n")
     theirs = Keyed(cluster.grpc, key)
-    wait_until("the new key is known", lambda: knows(theirs), 20)
-    theirs.generate("To be", **SHORT)
-    assert not knows(ours)
+    theirs.wait_known().generate("To be", **SHORT)
+    assert not ours.is_known()
     theirs.close()
 
 

@@ -9,23 +9,29 @@ import pytest
 from client import request
 from front import Front
 from harness import failpoint, wait_until
-from keys import Keyed, new_key
+from keys import Keyed, grow
 
 MODEL = "tiny-shakespeare"
 SHORT = dict(max_tokens=4, temperature=0, ignore_eos=True)
 PROMPT = list(range(10, 60))
 
 
+@pytest.fixture(scope="module")
+def keys_of_file(tmp_path_factory):
+    return tmp_path_factory.mktemp("keys") / "keys"
+
+
 @pytest.fixture
-def doors(tmp_path, start_cluster):
-    """make({"a": {flags}, ...}): a cluster that knows these keys, and the door of each; .cluster and .key are theirs."""
+def doors(tmp_path, start_cluster, shared_cluster, keys_of_file):
+    """make({"a": {flags}, ...}): a cluster that knows these keys, and the door of each; .cluster and .key are theirs. Tests without options of
+    their own share one, whose file of keys grows."""
     def make(keys, **more):
-        made = {name: new_key(name, **flags) for name, flags in keys.items()}
-        path = tmp_path / "keys"
-        path.write_text("".join(line + "\n" for _, line in made.values()))
-        cluster = start_cluster(flags=["--api-keys", path, "--log-level", "debug"], **more)
+        path = tmp_path / "keys" if more else keys_of_file
+        made = grow(path, keys)
+        cluster = (start_cluster if more else shared_cluster)(flags=["--api-keys", path, "--log-level", "debug"], **more)
         fronts = []
-        for key, _ in made.values():
+        for key in made.values():
+            Keyed(cluster.grpc, key).wait_known().close()
             fronts.append(Front(cluster, key))
             fronts[-1].cluster, fronts[-1].key = cluster, key
         return fronts

@@ -36,7 +36,7 @@ def test_every_mutant_is_caught(code, capsys):
         program.unlink()
         return mutant, found
     lines, wrong = [], []
-    for mutant, found in mutants.in_parallel(verdict, schedule_mutants.ALL):
+    for mutant, found in mutants.in_parallel(verdict, mutants.chosen(schedule_mutants.ALL)):
         invariant, seed, sentence = found.groups() if found else ("-", "-", "survives")
         lines.append(f"{mutant.name:20} {invariant:8} seed {seed:>5}  {sentence}")
         if invariant not in mutant.breaks:

@@ -41,7 +41,7 @@ def test_every_mutant_is_caught(code, capsys):
         program.unlink()
         return mutant, found
     lines, wrong = [], []
-    for mutant, found in mutants.in_parallel(verdict, sim_mutants.ALL):
+    for mutant, found in mutants.in_parallel(verdict, mutants.chosen(sim_mutants.ALL)):
         invariant, seed, _, sentence = found.groups() if found else ("-", "-", "-", "survives")
         lines.append(f"{mutant.name:32} {invariant:10} seed {seed:>6}  {sentence}")
         if invariant not in mutant.breaks:

@@ -255,7 +255,6 @@ def test_weights_are_replaced_in_place_under_load(start_cluster, connect, tmp_pa
     before, after = answers[0], answers[-1]
     assert after.hashes != before.hashes, "the weights are the same"
     assert {tuple(answer.hashes) for answer in answers} == {tuple(before.hashes), tuple(after.hashes)}
-    assert cluster.total("router", "baton_router_retries_total") == 0, "it was planned"
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
 
 

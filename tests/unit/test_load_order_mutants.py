@@ -8,7 +8,8 @@ import mutants  # noqa: E402
 
 PLAN = "common/cli/load_plan.c"
 SOURCES = ["tests/unit/test_load_plan.c", PLAN, *(f"common/cli/{name}.c" for name in ("load_files", "input_lines", "prefix_trace")),
-           *(f"common/base/{name}.c" for name in ("arena", "assert", "file_read", "rng", "status", "str", "utf8", "json/json", "domain/prefix_hash"))]
+           *(f"common/base/{name}.c" for name in ("arena", "assert", "file_read", "rng", "status", "str", "utf8", "json/json", "domain/prefix_hash", "log", "clock")),
+           *(f"common/engine/sched/{name}.c" for name in ("eviction", "kv_blocks", "prefix_cache"))]
 Mutant = collections.namedtuple("Mutant", "name why old new")  # the old text occurs exactly once
 MUTANTS = [Mutant(*row) for row in [
     ("no_limit", "any number of requests run", "(order->limit && order->running >= order->limit)", "(!order)"),

@@ -451,6 +451,25 @@ static void test_the_limit_holds(void **state)
     load_plan_deinit(&plan);
 }
 
+/* A sender that comes late is told when the request was ready: an end below the limit is no place
+ * that it waited for. */
+static void test_one_that_was_due_within_the_limit_was_ready_then(void **state)
+{
+    (void)state;
+    struct load_plan plan = random_plan(2, 0);
+    struct load_order order;
+    uint64_t lost = 0, ready_ns;
+    plan.requests[1].at_ns = 10;
+    load_order_init(&order, &plan, 5);
+    assert_int_equal(load_order_next(&order, 0, &ready_ns), 0);
+    load_order_ended(&order, 0, true, 20, on_lost, &lost);
+    assert_int_equal(load_order_next(&order, 30, &ready_ns), 1);
+    assert_int_equal(ready_ns, 10);
+    load_order_ended(&order, 1, true, 40, on_lost, &lost);
+    load_order_deinit(&order);
+    load_plan_deinit(&plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -468,6 +487,7 @@ int main(void)
         cmocka_unit_test(test_turns_and_branches),
         cmocka_unit_test(test_a_later_turn_comes_after_the_answer_and_the_think_time),
         cmocka_unit_test(test_the_limit_holds),
+        cmocka_unit_test(test_one_that_was_due_within_the_limit_was_ready_then),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -349,20 +349,6 @@ static bool read_token(const struct dispatch *dispatch, const struct request *re
     return !request->call->sampling.logprobs;
 }
 
-/* The first token of an attempt is here, so its prompt is computed. The prefill worker's own report
- * may come later, by another stream. `sender` drew the token, or passes it on. */
-static void note_prefilled(struct dispatch *dispatch, struct worker *sender,
-                           struct request *request)
-{
-    const struct request_life *life = &request->life;
-    struct worker *prefill =
-        life->prefill ? workers_get(&dispatch->workers, life->prefill) : sender;
-    if (prefill)
-        prefill->prompt_tokens += (uint64_t)request->call->prompt_count + life->handle_emitted;
-    request->prefilled = true;
-    dispatch->place_needed = true;
-}
-
 static void on_token(struct dispatch *dispatch, struct worker *worker,
                      const Baton__Worker__V1__Token *said)
 {
@@ -378,8 +364,15 @@ static void on_token(struct dispatch *dispatch, struct worker *worker,
     if (current && differs(dispatch, worker, request, said))
         return;
     bool goes_on = request->prefilled || !current;
-    if (!goes_on)
-        note_prefilled(dispatch, worker, request);
+    if (!goes_on) {
+        /* The prefill worker's own report may come later, by another stream. */
+        const struct request_life *life = &request->life;
+        struct worker *prefill =
+            life->prefill ? workers_get(&dispatch->workers, life->prefill) : worker;
+        if (prefill)
+            prefill->prompt_tokens += (uint64_t)request->call->prompt_count + life->handle_emitted;
+        request->prefilled = true;
+    }
     struct life_token token = {.worker = worker->key,
                                .attempt = said->attempt,
                                .index = said->index,

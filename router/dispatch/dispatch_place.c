@@ -67,8 +67,7 @@ static struct answer_length expected_answer(struct dispatch *dispatch, struct re
     return request->expected;
 }
 
-/* Returns all that predictions know of it. With its first token it has attained its TTFT, or it is
- * late, and its TPOT is what is left of its budget. */
+/* Returns all that predictions know of it. */
 static struct predict_request predictable(struct dispatch *dispatch, struct request *request)
 {
     const struct call *call = request->call;
@@ -82,17 +81,9 @@ static struct predict_request predictable(struct dispatch *dispatch, struct requ
         .answer_p90_tokens = fmax(whole.p90 - request->emitted_count, 1),
         .objective = call->objective,
     };
-    if (!timing->first_us)
-        return is;
-    is.age_us = (double)(timing->first_us - timing->arrival_us);
-    if (is.age_us <= (double)is.objective.ttft_us)
-        is.objective.ttft_us = 0;
-    if (is.objective.tpot_us)
-        is.objective.tpot_us = (uint64_t)fmax(
-            predict_tolerance_us(call->objective.tpot_us, request->emitted_count + is.answer_tokens,
-                                 request->emitted_count,
-                                 (double)(dispatch->now_us - timing->first_us)),
-            1);
+    if (timing->first_us)
+        predict_begun(&is, timing->first_us - timing->arrival_us, request->emitted_count,
+                      (double)(dispatch->now_us - timing->first_us));
     return is;
 }
 

@@ -204,6 +204,19 @@ double predict_tolerance_us(uint64_t tpot_us, double expected_tokens, uint64_t d
     return ((double)tpot_us * ((double)drawn + left - 1) - drawing_us) / left;
 }
 
+void predict_begun(struct predict_request *request, uint64_t ttft_us, uint64_t drawn,
+                   double drawing_us)
+{
+    struct slo_objective *objective = &request->objective;
+    double left_us = predict_tolerance_us(
+        objective->tpot_us, (double)drawn + request->answer_tokens, drawn, drawing_us);
+    request->age_us = (double)ttft_us;
+    if (ttft_us <= objective->ttft_us)
+        objective->ttft_us = 0;
+    if (objective->tpot_us)
+        objective->tpot_us = left_us > 1 ? (uint64_t)left_us : 1;
+}
+
 /* --------------------------------------------------------------------------------- a choice */
 
 static void predict_answer(const struct predict_request *request,

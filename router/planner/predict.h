@@ -92,6 +92,11 @@ double predict_lane_rate(const struct candidate *prefill, const struct candidate
 double predict_tolerance_us(uint64_t tpot_us, double expected_tokens, uint64_t drawn,
                             double drawing_us);
 
+/* The answer has begun: its first token came `ttft_us` after its arrival and `drawing_us` ago, and
+ * `drawn` have come. It has attained its TTFT, or is late. Its TPOT is what its budget leaves. */
+void predict_begun(struct predict_request *request, uint64_t ttft_us, uint64_t drawn,
+                   double drawing_us);
+
 /* Returns the probability that the worker's KV runs out before the answers there have ended, with
  * one more of these lengths: someone is preempted. */
 double predict_preemption(const struct candidate *decode, const struct predict_request *request);

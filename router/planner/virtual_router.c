@@ -55,7 +55,7 @@ static struct predict_request predictable(const struct virtual_cluster *cluster,
         call->expected = answer_length_predict(cluster->placement.answer_lengths, &ask, drawn);
         call->expect_at = drawn ? 2 * drawn : 1;
     }
-    return (struct predict_request){
+    struct predict_request is = {
         .age_us = (double)(cluster->figures.now_us - call->arrived_us),
         .priority = call->asked.priority,
         .prompt_tokens = prompt_tokens(call),
@@ -63,6 +63,10 @@ static struct predict_request predictable(const struct virtual_cluster *cluster,
         .answer_p90_tokens = fmax(call->expected.p90 - drawn, 1),
         .objective = call->asked.objective,
     };
+    if (call->first_us)
+        predict_begun(&is, call->first_us - call->arrived_us, drawn,
+                      (double)(cluster->figures.now_us - call->first_us));
+    return is;
 }
 
 /* Enters the facts that predictions of others need. */
@@ -440,6 +444,7 @@ static void try_call(struct virtual_cluster *cluster, struct virtual_call *call)
         .prefixes = call->names.kinds,
         .prefix_kind_count = call->names.count,
         .predict = predictable(cluster, call),
+        .ready_us = call->life.binding ? call->placing.predicted.prefill_us : 0,
         .slo_class = call->asked.slo_class,
         .percentile = call->asked.percentile,
     };

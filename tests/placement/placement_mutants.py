@@ -252,6 +252,8 @@ ALL = [
     Mutant("no_room_is_fine", "a prompt without room preempts none", "predict.c", "    if ((double)books->held_tokens + prompt > pool)\n        return 1;\n", ""),
     Mutant("errors_for_ever", "errors of long ago count as much", "predict.c", "error->total += error->bins[i] /= 2;", "error->total += error->bins[i];"),
     Mutant("sigma_is_hope", "a wide spread lowers P(miss) beyond the objective", "predict.c", "return 1 - exp2((1 - beyond) / NARROWEST) / 2;", "return predict_miss(error, predicted_us, objective_us);"),
+    Mutant("reader_of_now", "a reader is scored as if its prompt were computed", "placement.c", "                .ready_us = ask->ready_us,\n", ""),
+    Mutant("ttft_missed_twice", "an answer that came in time can still miss its TTFT", "predict.c", "        objective->ttft_us = 0;\n", "        ;\n"),
     # --- goodput
     Mutant("selfish", "the misses of others don't count", "goodput.c", "out->others = misses_of_others(", "out->others = 0 * misses_of_others("),
     Mutant("none_behind", "prompts behind it aren't delayed", "goodput.c", "misses += misses_behind(", "misses += 0 * misses_behind("),

@@ -665,9 +665,53 @@ static void test_reserves(void **state)
         assert_int_equal(placement_reserve(cases[i].total, cases[i].pools), cases[i].reserve);
 }
 
+/* A handle's reader begins when the prompt is computed: answers that have ended by then are no
+ * neighbours. */
+static void test_a_reader_is_chosen_for_when_its_prompt_is_computed(void **state)
+{
+    (void)state;
+    static struct placement placement;
+    struct placement_request request;
+    const struct placement_config config = {
+        .model_count = 1, .policy = PLACEMENT_GOODPUT, .has_classes = true};
+    const struct route_worker workers[] = {plain(ROLE_PREFILL, 1), plain(ROLE_DECODE, 2),
+                                           plain(ROLE_DECODE, 3)};
+    const struct books_part leaves = {.drawing = true, .context = 100},
+                            stays = {.drawing = true, .context = 100, .left = 10};
+    assert_int_equal(placement_init(&placement, &config), STATUS_OK);
+    for (size_t i = 0; i < COUNT(workers); i++)
+        assert_int_equal(placement_worker_set(&placement, 0, &workers[i]), STATUS_OK);
+    for (int i = 0; i < 600; i++)
+        worker_books_add(&candidates_get(&placement.candidates, 2)->books, &leaves);
+    for (int i = 0; i < 200; i++)
+        worker_books_add(&candidates_get(&placement.candidates, 3)->books, &stays);
+    placement_arrived(&placement, &request, 0, 0);
+    placement_wait(&placement, &request, PLACEMENT_REGIVE, 1);
+    for (int later = 0; later < 2; later++) {
+        const struct route_handle handle = {.prefill = 1};
+        const struct placement_ask ask = {.request = {.prompt_tokens = 10, .total_tokens = 20},
+                                          .handle = &handle,
+                                          .predict = {.prompt_tokens = 10,
+                                                      .answer_tokens = 100,
+                                                      .answer_p90_tokens = 200,
+                                                      .objective = {.tpot_us = 40000}},
+                                          .ready_us = later ? 1e6 : 0,
+                                          .percentile = 90};
+        uint64_t tokens;
+        placement_begin(&placement, 0, 1);
+        assert_ptr_equal(placement_next(&placement), &request);
+        struct route_choice choice = placement_choose(&placement, &request, &ask, &tokens);
+        assert_int_equal(choice.outcome, ROUTE_PLACED);
+        assert_int_equal(choice.decode, later ? 2 : 3);
+    }
+    placement_ended(&placement, &request);
+    placement_deinit(&placement);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_reader_is_chosen_for_when_its_prompt_is_computed),
         cmocka_unit_test(test_tenants_are_served_in_turns),
         cmocka_unit_test(test_new_tenants_do_not_wait_behind_a_flood),
         cmocka_unit_test(test_overtaking_is_bounded),

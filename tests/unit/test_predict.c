@@ -237,6 +237,23 @@ static void test_tpot_is_a_budget(void **state)
 
 /* --------------------------------------------------------------------------------------- memory */
 
+static void test_an_answer_that_has_begun_has_what_is_left(void **state)
+{
+    (void)state;
+    const struct slo_objective objective = {.ttft_us = 400000, .tpot_us = 40000};
+    struct predict_request is = {.answer_tokens = 51, .objective = objective};
+    predict_begun(&is, 300000, 50, 1000000);
+    assert_int_equal(is.objective.ttft_us, 0); /* attained */
+    assert_int_equal(is.objective.tpot_us, 58823);
+    is = (struct predict_request){.answer_tokens = 51, .objective = objective};
+    predict_begun(&is, 500000, 50, 9000000);
+    assert_true(is.age_us > (double)is.objective.ttft_us); /* late for good */
+    assert_int_equal(is.objective.tpot_us, 1);
+    is = (struct predict_request){.answer_tokens = 51};
+    predict_begun(&is, 500000, 50, 9000000);
+    assert_int_equal(is.objective.tpot_us, 0);
+}
+
 static void test_preemption(void **state)
 {
     (void)state;
@@ -419,6 +436,7 @@ int main(void)
         cmocka_unit_test(test_the_handoff_is_a_gap_of_the_bytes_that_are_left),
         cmocka_unit_test(test_prompts_beside_an_answer_lengthen_its_steps),
         cmocka_unit_test(test_tpot_is_a_budget),
+        cmocka_unit_test(test_an_answer_that_has_begun_has_what_is_left),
         cmocka_unit_test(test_preemption),
         cmocka_unit_test(test_errors_tell_how_likely_a_miss_is),
         cmocka_unit_test(test_a_wide_spread_is_no_hope),

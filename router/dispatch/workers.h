@@ -95,15 +95,15 @@ struct worker {
     uint64_t redial_us, backoff_us;
     uint64_t complained_us; /* when a failed dial was last logged as a warning; 0: never */
     struct worker_load load;
-    struct worker_learnt learnt;    /* from its reports; placement reads it */
-    struct step_watch watch;        /* whether its steps end */
-    enum breaker_state breaker;     /* as shown */
-    bool kept_out;                  /* by its breaker */
-    bool dismissed;                 /* it drains, and was told that nothing comes any more */
-    uint64_t prompt_tokens;         /* prompt tokens that it has computed */
-    uint64_t tokens;                /* tokens from it that were the next of an answer */
-    char lane[16];                  /* the lane of its last handoff */
-    uint64_t seen;                  /* the last sync that found it among the members */
+    struct worker_learnt learnt; /* from its reports; placement reads it */
+    struct step_watch watch;     /* whether its steps end */
+    enum breaker_state breaker;  /* as shown */
+    bool kept_out;               /* by its breaker */
+    bool dismissed;              /* it drains, and was told that nothing comes any more */
+    uint64_t prompt_tokens;      /* prompt tokens that it has computed */
+    uint64_t tokens;             /* tokens from it that were the next of an answer */
+    char lane[16];               /* the lane of its last handoff */
+    uint64_t seen;               /* the last sync that found it among the members */
 };
 
 /* A worker that left while it was not ready. */

@@ -401,7 +401,7 @@ static void add_of(struct scheduler *s, uint64_t request, uint64_t tenant, enum 
     assert_int_equal(scheduler_add(s, &spec, NULL), STATUS_OK);
 }
 
-/* A tenant whose sequences share their prompt's blocks holds these once: many fit into its share
+/* Blocks of a prompt that sequences of one tenant share count once: many fit into its share
  * beside another tenant. Without sharing they don't. */
 static void test_shared_blocks_count_once_in_a_share(void **state)
 {

@@ -9,13 +9,13 @@
 #define IMBALANCE_RATIO    1.1
 
 /* The latency scorer. */
-#define AFFINITY_STRICT      0.99 /* cached part of the prompt: before the choice of a tier */
-#define AFFINITY_LOOSE       0.80 /* within a tier */
-#define AFFINITY_MAX_TTFT_US 5e6  /* beyond the best other worker's */
-#define IGNORE_GATE          0.01
-#define TTFT_WEIGHT          0.8
-#define TPOT_WEIGHT          0.2
-#define LEFT_OUT             10 /* added to the cost of a worker that a gate leaves out */
+#define AFFINITY_STRICT  0.99 /* cached part of the prompt: before the choice of a tier */
+#define AFFINITY_LOOSE   0.80 /* within a tier */
+#define AFFINITY_LATE_US 5e6  /* beyond the best other worker's */
+#define IGNORE_GATE      0.01
+#define TTFT_WEIGHT      0.8
+#define TPOT_WEIGHT      0.2
+#define LEFT_OUT         10 /* added to the cost of a worker that a gate leaves out */
 
 /* Returns a number above 0 and below 1. */
 static double draw(struct rng *rng)
@@ -154,7 +154,7 @@ static void gate_affinity(struct gated *g, double threshold, struct rng *rng)
         if (g->in[i])
             *best_us = fmin(*best_us, item->ttft_us);
     }
-    bool late = holder_us - other_us > AFFINITY_MAX_TTFT_US;
+    bool late = holder_us - other_us > AFFINITY_LATE_US;
     if (holder_us == INFINITY || late || draw(rng) < IGNORE_GATE)
         return;
     for (size_t i = 0; i < g->count; i++)

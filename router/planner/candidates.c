@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define FIRST_ITEMS 8
+#define TENANTS     65536 /* on one worker: at most as many as the router has requests */
 
 enum status candidates_init(struct candidates *candidates, size_t model_count)
 {
@@ -17,6 +18,7 @@ enum status candidates_init(struct candidates *candidates, size_t model_count)
 static void free_candidate(struct candidate *candidate)
 {
     free(candidate->misfits);
+    map_destroy(candidate->tenants);
     free(candidate);
 }
 
@@ -194,9 +196,10 @@ static struct candidate *add(struct candidates *candidates, size_t model,
                                           .block_tokens = facts->block_tokens};
     candidate->model = model;
     TAILQ_INIT(&candidate->requests);
-    if (map_put(candidates->by_key, facts->key, candidate) == STATUS_OK)
+    if (map_create(TENANTS, &candidate->tenants) == STATUS_OK &&
+        map_put(candidates->by_key, facts->key, candidate) == STATUS_OK)
         return candidate;
-    free(candidate);
+    free_candidate(candidate);
     return NULL;
 }
 
@@ -371,6 +374,20 @@ enum status candidates_misfit(struct candidates *candidates, uint64_t prefill, u
     candidates->version++; /* the decode worker may compute prompts itself now */
     candidates->facts_version++;
     return STATUS_OK;
+}
+
+void candidate_count_tenant(struct candidate *candidate, uint64_t tenant, int64_t by)
+{
+    int64_t count = (int64_t)candidate_requests_of(candidate, tenant) + by;
+    if (count > 0)
+        (void)!map_put(candidate->tenants, tenant, (void *)(uintptr_t)count);
+    else
+        map_take(candidate->tenants, tenant);
+}
+
+uint32_t candidate_requests_of(const struct candidate *candidate, uint64_t tenant)
+{
+    return (uint32_t)(uintptr_t)map_get(candidate->tenants, tenant);
 }
 
 bool candidate_is_alone(const struct candidate *decode)

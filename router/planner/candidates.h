@@ -88,6 +88,7 @@ struct candidate {
     size_t blocked_pairs;               /* decode: pairs with it that are kept apart */
     uint32_t proven;                    /* prompts computed or taken over */
     struct placement_requests requests; /* placed on it; placement.h has them */
+    struct map *tenants;                /* their keys: how many of `is.requests` are each one's */
 };
 
 struct candidate_list {
@@ -157,6 +158,10 @@ bool candidate_is_starting(const struct candidate *worker);
 
 /* Brings the capacities of the kind up to date. */
 void candidate_kind_refresh(struct candidate_kind *kind);
+
+/* The tenant has `by` more requests on the worker, or fewer. Without memory it isn't counted. */
+void candidate_count_tenant(struct candidate *candidate, uint64_t tenant, int64_t by);
+uint32_t candidate_requests_of(const struct candidate *candidate, uint64_t tenant);
 
 /* True: prompts reach this decode worker from no prefill worker, as none fits it. It computes them
  * itself. */

@@ -29,6 +29,8 @@ enum status placement_init(struct placement *placement, const struct placement_c
             TAILQ_INIT(&queue->shared[rank].requests);
         }
         status = map_create(PLACEMENT_MAX_TENANTS, &queue->by_key);
+        if (status == STATUS_OK)
+            status = map_create(PLACEMENT_MAX_TENANTS, &queue->here);
     }
     if (status != STATUS_OK)
         placement_deinit(placement);
@@ -37,8 +39,10 @@ enum status placement_init(struct placement *placement, const struct placement_c
 
 void placement_deinit(struct placement *placement)
 {
-    for (size_t i = 0; i < placement->config.model_count; i++)
+    for (size_t i = 0; i < placement->config.model_count; i++) {
         map_destroy(placement->queues[i].by_key);
+        map_destroy(placement->queues[i].here);
+    }
     candidates_deinit(&placement->candidates);
     prefix_index_destroy(placement->prefix_index);
     answer_lengths_destroy(placement->answer_lengths);
@@ -321,27 +325,24 @@ static bool can_compare(const struct placement_ask *ask)
 }
 
 /* True: one that needs no more than this one was too large, and nothing has changed since. */
-static bool is_known_full(const struct placement *placement,
+static bool is_known_full(const struct placement *placement, const struct placement_full *full,
                           const struct placement_request *request, const struct placement_ask *ask,
                           uint64_t total_tokens)
 {
-    const struct placement_queue *queue = &placement->queues[request->model];
     return request->heard == placement->candidates.facts_version && !request->lacks &&
-           can_compare(ask) && queue->full.version == placement->candidates.version &&
-           ask->request.prompt_tokens >= queue->full.prompt_tokens &&
-           total_tokens >= queue->full.total_tokens;
+           can_compare(ask) && full->version == placement->candidates.version &&
+           ask->request.prompt_tokens >= full->prompt_tokens && total_tokens >= full->total_tokens;
 }
 
-static void note_full(struct placement *placement, const struct placement_ask *ask,
-                      uint64_t total_tokens)
+static void note_full(struct placement *placement, struct placement_full *full,
+                      const struct placement_ask *ask, uint64_t total_tokens)
 {
-    struct placement_queue *queue = &placement->queues[placement->pass.model];
-    bool old = queue->full.version != placement->candidates.version;
-    if (!can_compare(ask) || (!old && ask->request.prompt_tokens > queue->full.prompt_tokens))
+    bool old = full->version != placement->candidates.version;
+    if (!can_compare(ask) || (!old && ask->request.prompt_tokens > full->prompt_tokens))
         return;
-    queue->full.version = placement->candidates.version;
-    queue->full.prompt_tokens = ask->request.prompt_tokens;
-    queue->full.total_tokens = total_tokens;
+    full->version = placement->candidates.version;
+    full->prompt_tokens = ask->request.prompt_tokens;
+    full->total_tokens = total_tokens;
 }
 
 static void fill_in(const struct placement *placement, struct route_request *request,
@@ -446,7 +447,13 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
             asked.total_tokens = room < ask->most_tokens ? room : ask->most_tokens;
     }
     *placed_tokens = asked.total_tokens;
-    bool known = is_known_full(placement, request, ask, asked.total_tokens);
+    struct placement_full *full = &placement->queues[request->model].full;
+    struct placement_full *held = request->in ? &request->in->held : NULL;
+    asked.tenant = request->tenant;
+    asked.leaves_share = !ask->handle && placement_has_others(placement, request);
+    bool is_held = asked.leaves_share && held &&
+                   is_known_full(placement, held, request, ask, asked.total_tokens);
+    bool known = is_held || is_known_full(placement, full, request, ask, asked.total_tokens);
     if (!known) {
         ask_policy(placement, request, ask, &policy);
         asked.policy = &policy.policy;
@@ -457,6 +464,13 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
     bool turned = !pass->stopped || request->turn == PLACEMENT_REGIVE;
     if (choice.outcome == ROUTE_PLACED && !turned) /* it hears that there are workers, and waits */
         choice = (struct route_choice){.outcome = ROUTE_FULL, .away_since_us = UINT64_MAX};
+    if (choice.outcome == ROUTE_FULL && !known && turned && asked.leaves_share) {
+        asked.leaves_share = false;
+        asked.decision = NULL;
+        is_held = route_request(candidates, request->model, &asked, &placement->rng).outcome ==
+                  ROUTE_PLACED;
+        full = is_held ? held : full;
+    }
     pass->unheard -= request->heard != pass->facts;
     request->heard = pass->facts;
     set_lacks(&placement->queues[request->model], request, choice.outcome == ROUTE_NO_WORKER);
@@ -464,11 +478,11 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
         note_prediction(placement, request, &policy, &choice);
     if (choice.outcome == ROUTE_PLACED && request->in)
         end_turn(placement, request->in);
-    if (choice.outcome == ROUTE_FULL && !known && turned)
-        note_full(placement, ask, asked.total_tokens);
+    if (choice.outcome == ROUTE_FULL && !known && turned && full)
+        note_full(placement, full, ask, asked.total_tokens);
     /* An answer that has begun leaves workers of other kinds to others: it holds no place there. */
     bool holds = !ask->request.kind || candidates->pools[request->model].kind_count == 1;
-    if (choice.outcome == ROUTE_FULL && request->turn != PLACEMENT_REGIVE && holds &&
+    if (choice.outcome == ROUTE_FULL && request->turn != PLACEMENT_REGIVE && holds && !is_held &&
         pass->now_us - request->since_us >= PLACEMENT_OVERTAKE_US)
         pass->stopped = true;
     return choice;

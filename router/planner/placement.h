@@ -22,6 +22,10 @@
  * is behind all others, by arrival. No rank starves: of PLACEMENT_FLOOR_EVERY new requests that are
  * placed while others wait in a rank, one is of that rank. So late ones have a floor share of 8%.
  *
+ * Shares. While there are requests of other tenants, or were in the last PLACEMENT_SHARE_US, a
+ * tenant leaves them an eighth of each worker's places. One that waits for its tenant's share holds
+ * up no other tenant.
+ *
  * Cost of a pass: a request that needs at least as much as one that was found too large since the
  * last change of the candidates isn't searched for again.
  *
@@ -43,6 +47,7 @@
 #define PLACEMENT_RECENT         32               /* placements that the pace is read from */
 #define PLACEMENT_RETRY_LEAST_US 1000000
 #define PLACEMENT_RETRY_MOST_US  60000000
+#define PLACEMENT_SHARE_US       10000000 /* as a worker's (TENANT_RECENT_US) */
 #define PLACEMENT_MAX_TENANTS    4096 /* waiting for one model, in all ranks; more share a turn */
 
 enum placement_turn {
@@ -119,10 +124,17 @@ struct placement_request {
     TAILQ_ENTRY(placement_request) all_link, waiting_link, prefill_link, decode_link;
 };
 
+/* The smallest request that was found too large. */
+struct placement_full {
+    uint64_t version; /* the candidates' then; 0: none */
+    uint64_t prompt_tokens, total_tokens;
+};
+
 /* A tenant's requests of one rank. */
 struct placement_tenant {
     uint64_t key;
     uint32_t rank, count;
+    struct placement_full held; /* too large for the tenant's share alone */
     struct placement_requests requests;
     struct placement_request *next; /* the one to try next in pass `pass`; NULL: all were tried */
     uint64_t pass;
@@ -140,11 +152,11 @@ struct placement_queue {
     uint32_t passed[PLACEMENT_RANKS]; /* new ones of earlier ranks placed meanwhile */
     uint32_t count, lacking;          /* requests; those of them that lack a worker */
     uint64_t heard;                   /* all of them have heard these facts; 0: not known */
-    /* The smallest request that was found too large. */
+    struct placement_full full;
+    struct map *here; /* tenants with requests: how many */
     struct {
-        uint64_t version; /* the candidates' then; 0: none */
-        uint64_t prompt_tokens, total_tokens;
-    } full;
+        uint64_t tenant, at_us;           /* at_us 0: none */
+    } left[2];                            /* the last two different ones that have none any more */
     uint64_t recent_us[PLACEMENT_RECENT]; /* times of the last placements, a ring */
     uint64_t placed;
     double pace_us; /* mean time from one placement to the next while others wait; 0: unknown */
@@ -221,6 +233,9 @@ void placement_track(struct placement *placement, struct placement_request *requ
                      const struct placement_use *use);
 /* Takes it out of the books and the queue. */
 void placement_ended(struct placement *placement, struct placement_request *request);
+/* True: other tenants have requests of its model, or had some in the last PLACEMENT_SHARE_US. */
+bool placement_has_others(const struct placement *placement,
+                          const struct placement_request *request);
 /* True: the books of all workers are the sum over all requests. For tests. */
 bool placement_recount(const struct placement *placement);
 

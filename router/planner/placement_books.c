@@ -80,15 +80,17 @@ static struct placement_share decode_share(const struct placement *placement,
     return share;
 }
 
-static void enter(const struct placement_share *share)
+static void enter(uint64_t tenant, const struct placement_share *share)
 {
     struct route_worker *is = &share->worker->is;
     is->requests += share->requests;
     is->work_tokens += share->work_tokens;
     is->unconfirmed_tokens += share->unconfirmed_tokens;
+    candidate_count_tenant(share->worker, tenant, share->requests);
 }
 
-static void take_out(struct placement *placement, const struct placement_share *share)
+static void take_out(struct placement *placement, uint64_t tenant,
+                     const struct placement_share *share)
 {
     struct route_worker *is = &share->worker->is;
     ASSERT(is->requests >= share->requests && is->work_tokens >= share->work_tokens &&
@@ -96,6 +98,7 @@ static void take_out(struct placement *placement, const struct placement_share *
     is->requests -= share->requests;
     is->work_tokens -= share->work_tokens;
     is->unconfirmed_tokens -= share->unconfirmed_tokens;
+    candidate_count_tenant(share->worker, tenant, -(int64_t)share->requests);
     placement->candidates.version++;
 }
 
@@ -141,13 +144,13 @@ static void set_prefill(struct placement *placement, struct placement_request *r
     if (shares_equal(share, &next))
         return;
     if (share->worker)
-        take_out(placement, share);
+        take_out(placement, request->tenant, share);
     if (share->worker && share->worker != next.worker)
         TAILQ_REMOVE(&share->worker->requests, request, prefill_link);
     if (next.worker && share->worker != next.worker)
         TAILQ_INSERT_TAIL(&next.worker->requests, request, prefill_link);
     if (next.worker)
-        enter(&next);
+        enter(request->tenant, &next);
     *share = next;
 }
 
@@ -159,13 +162,13 @@ static void set_decode(struct placement *placement, struct placement_request *re
     if (shares_equal(share, &next))
         return;
     if (share->worker)
-        take_out(placement, share);
+        take_out(placement, request->tenant, share);
     if (share->worker && share->worker != next.worker)
         TAILQ_REMOVE(&share->worker->requests, request, decode_link);
     if (next.worker && share->worker != next.worker)
         TAILQ_INSERT_TAIL(&next.worker->requests, request, decode_link);
     if (next.worker)
-        enter(&next);
+        enter(request->tenant, &next);
     *share = next;
 }
 
@@ -218,6 +221,38 @@ void placement_track(struct placement *placement, struct placement_request *requ
     keep_promise(placement, request, &request->decode_promise, request->decode.worker);
 }
 
+/* Notes that the tenant has one request more, or less. Tenants beyond the map's limit, or without
+ * memory, aren't seen by others. */
+static void count_here(struct placement *placement, const struct placement_request *request, int by)
+{
+    struct placement_queue *queue = &placement->queues[request->model];
+    uint64_t tenant = request->tenant;
+    intptr_t count = (intptr_t)map_get(queue->here, tenant) + by;
+    if (count > 0) {
+        (void)!map_put(queue->here, tenant, (void *)count);
+        return;
+    }
+    map_take(queue->here, tenant);
+    if (queue->left[0].tenant != tenant)
+        queue->left[1] = queue->left[0];
+    queue->left[0].tenant = tenant;
+    queue->left[0].at_us = placement->pass.now_us;
+}
+
+bool placement_has_others(const struct placement *placement,
+                          const struct placement_request *request)
+{
+    const struct placement_queue *queue = &placement->queues[request->model];
+    uint64_t now_us = placement->pass.now_us;
+    if (map_count(queue->here) > (map_get(queue->here, request->tenant) ? 1 : 0))
+        return true;
+    for (int i = 0; i < 2; i++)
+        if (queue->left[i].at_us && queue->left[i].tenant != request->tenant &&
+            now_us - queue->left[i].at_us < PLACEMENT_SHARE_US)
+            return true;
+    return false;
+}
+
 void placement_arrived(struct placement *placement, struct placement_request *request, size_t model,
                        uint64_t tenant)
 {
@@ -227,6 +262,7 @@ void placement_arrived(struct placement *placement, struct placement_request *re
                                           .priority = PRIORITY_NORMAL,
                                           .due_us = UINT64_MAX};
     TAILQ_INSERT_TAIL(&placement->all, request, all_link);
+    count_here(placement, request, 1);
 }
 
 void placement_ended(struct placement *placement, struct placement_request *request)
@@ -234,6 +270,7 @@ void placement_ended(struct placement *placement, struct placement_request *requ
     placement_stop_waiting(placement, request);
     placement_track(placement, request, &(struct placement_use){0});
     TAILQ_REMOVE(&placement->all, request, all_link);
+    count_here(placement, request, -1);
 }
 
 bool placement_recount(const struct placement *placement)

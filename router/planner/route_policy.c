@@ -1,5 +1,7 @@
 #include "router/planner/route_policy.h"
 
+#include "common/base/domain/tenant_share.h"
+
 /* The order of choices: fewest avoided workers, fewest that have just come, least cost, least work,
  * longest unused. The score of a pair is the sum of its workers' scores, so that the best of each
  * role make the best pair, except that a joint policy gives pairs a cost of their own. */
@@ -105,9 +107,12 @@ static bool may_pair(const struct search *s, const struct candidate *decode, uin
             !candidates_pair_is_blocked(s->all, decode, prefill, s->request->now_us));
 }
 
-static bool holds_enough(const struct candidate *worker)
+static bool holds_enough(const struct search *s, const struct candidate *worker)
 {
-    return worker->is.max_requests && worker->is.requests >= worker->is.max_requests;
+    uint32_t most = worker->is.max_requests;
+    return most && (worker->is.requests >= most ||
+                    (s->request->leaves_share &&
+                     candidate_requests_of(worker, s->request->tenant) >= tenant_share(most, 1)));
 }
 
 /* The answer may come from workers of this kind. */
@@ -160,7 +165,7 @@ static void consider_prefill(const struct search *s, struct shortlist *list,
                              const struct candidate *prefill)
 {
     if (is_ready(s, prefill) && s->request->prompt_tokens <= prefill->is.capacity_tokens &&
-        !holds_enough(prefill))
+        !holds_enough(s, prefill))
         look_at(s, list, prefill, prefill->is.key == s->request->avoid_prefill);
 }
 
@@ -181,7 +186,7 @@ static void consider_decode(const struct search *s, struct shortlist *list,
     uint64_t unconfirmed_tokens = is->unconfirmed_tokens + s->request->prompt_tokens;
     bool crowded =
         !s->handle && is->unconfirmed_tokens && unconfirmed_tokens > is->unconfirmed_limit_tokens;
-    if (!crowded && !holds_enough(decode))
+    if (!crowded && !holds_enough(s, decode))
         look_at(s, list, decode, avoided);
 }
 

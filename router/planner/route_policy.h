@@ -49,6 +49,9 @@ struct route_request {
      * been away since this time or longer; 0: never. */
     uint64_t local_away_us;
     uint64_t now_us; /* for workers and pairs that are blocked until a time */
+    /* Its tenant leaves others a part of each worker's places (tenant_share). */
+    uint64_t tenant;
+    bool leaves_share;
     /* The search fills in what it scored, and what won. NULL: isn't wanted. */
     struct decision *decision;
 };

@@ -22,6 +22,13 @@ ALL = [
     Mutant("list_keeps", "a request stays in the list of its old worker", "placement_books.c",
            "        TAILQ_REMOVE(&share->worker->requests, request, decode_link);\n    if (next.worker && share->worker != next.worker)\n        TAILQ_INSERT_TAIL(&next.worker->requests, request, decode_link);\n",
            "        ;\n"),
+    # --- shares of a worker's places
+    Mutant("no_places_kept", "a tenant takes all places of a worker beside others", "placement.c", "asked.leaves_share = !ask->handle && placement_has_others(placement, request);", "asked.leaves_share = false;"),
+    Mutant("share_stops_all", "one that waits for its tenant's share holds up other tenants", "placement.c", "request->turn != PLACEMENT_REGIVE && holds && !is_held &&", "request->turn != PLACEMENT_REGIVE && holds &&"),
+    Mutant("share_is_full", "too large for one tenant's share is too large for all", "placement.c", "        full = is_held ? held : full;\n", ""),
+    Mutant("others_forgotten", "places are kept only while others are here", "placement_books.c", "    queue->left[0].at_us = placement->pass.now_us;\n", ""),
+    Mutant("others_for_ever", "places are kept for tenants that left long ago", "placement_books.c", "            now_us - queue->left[i].at_us < PLACEMENT_SHARE_US)", "            now_us)"),
+    Mutant("tenant_kept", "a request that is over still counts in its tenant's share", "placement_books.c", "    candidate_count_tenant(share->worker, tenant, -(int64_t)share->requests);\n", ""),
     # --- misfits, kinds, blocks
     Mutant("misfits_forgotten", "a misfit isn't noted", "candidates.c", "    reader->misfit_count++;\n    reader->kind->misfit_count++;\n", ""),
     Mutant("misfits_outlive", "misfits outlive the prefill worker", "candidates.c", "        drop_misfits_with(decodes->items[i], candidate->is.key);\n", "        ;\n"),

@@ -148,6 +148,35 @@ static void test_tenants_are_served_in_turns(void **state)
     queue_end(&q);
 }
 
+/* A flood leaves other tenants an eighth of a worker's places, while they are here or were so
+ * lately, and waits for its own share without holding them up. */
+static void test_a_worker_keeps_places_for_other_tenants(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 16);
+    for (int i = 0; i < 18; i++)
+        arrives(&q, 100, 1); /* 0 to 17: it is alone */
+    assert_string_equal(pass(&q), "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 ");
+    size_t other = arrives(&q, 200, 1); /* 18 */
+    assert_string_equal(pass(&q), "");  /* there is no place at all */
+    over(&q, 0);
+    assert_string_equal(pass(&q), "18 "); /* not for the flood, which has more than its share */
+    over(&q, 1);
+    over(&q, 2);
+    q.now_us += 2 * PLACEMENT_OVERTAKE_US; /* 16 has waited for long */
+    assert_string_equal(pass(&q), "16 ");  /* its share is 14 */
+    arrives(&q, 200, 1);                   /* 19 */
+    assert_string_equal(pass(&q), "19 ");  /* it isn't held up by 17 */
+    over(&q, other);
+    over(&q, 19);
+    assert_string_equal(pass(&q), ""); /* 200 may come back */
+    q.now_us += PLACEMENT_SHARE_US;
+    assert_string_equal(pass(&q), "17 ");
+    assert_true(placement_recount(&q.placement));
+    queue_end(&q);
+}
+
 static void test_new_tenants_do_not_wait_behind_a_flood(void **state)
 {
     (void)state;
@@ -713,6 +742,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_reader_is_chosen_for_when_its_prompt_is_computed),
         cmocka_unit_test(test_tenants_are_served_in_turns),
+        cmocka_unit_test(test_a_worker_keeps_places_for_other_tenants),
         cmocka_unit_test(test_new_tenants_do_not_wait_behind_a_flood),
         cmocka_unit_test(test_overtaking_is_bounded),
         cmocka_unit_test(test_priorities_come_first_and_tenants_in_turns),

@@ -23,8 +23,8 @@ LINK = 50e9  # bytes a second, as the tournament's
 
 # As in tests/bench/tournament/workload.c, from the same plans; objectives in milliseconds.
 WORKLOADS = {
-    "turns": ("ttft:600 tpot:80", ["--dataset-name", "multi-turn", "--multi-turn-system-len", "480", "--multi-turn-input-len", "160", "--multi-turn-output-len", "180",
-                                   "--multi-turn-turns", "8", "--multi-turn-think-time", "8"], 8),
+    "turns": ("ttft:600 tpot:80", ["--dataset-name", "multi-turn", "--multi-turn-system-len", "480", "--multi-turn-input-len", "260", "--multi-turn-output-len", "140",
+                                   "--multi-turn-turns", "5", "--multi-turn-think-time", "3"], 5),
     "prefixes": ("ttft:800 tpot:80", ["--dataset-name", "prefix_repetition", "--prefix-repetition-prefix-len", "1600", "--prefix-repetition-suffix-len", "100",
                                       "--prefix-repetition-num-prefixes", "60", "--prefix-repetition-output-len", "80", "--ignore-eos"], 1),
     "fixed": ("ttft:400 tpot:40", ["--dataset-name", "random", "--random-input-len", "512", "--random-output-len", "64"], 1),

@@ -94,7 +94,7 @@ static enum status build_turns(struct load_plan *plan, const struct workload_ask
                                struct error *err)
 {
     const struct load_turns turns = {
-        .system = 480, .input = 160, .output = 180, .turns = 8, .branches = 1, .think_s = 8};
+        .system = 480, .input = 260, .output = 140, .turns = 5, .branches = 1, .think_s = 3};
     const struct load_arrivals arrivals = {.rate = ask->rate / turns.turns, .burstiness = 1};
     TRY(load_plan_add_turns(plan, &turns, ask->count, ask->seed, err));
     load_plan_set_arrivals(plan, &arrivals, ask->seed + 1);
@@ -168,7 +168,7 @@ const struct workload workloads[] = {
      true,
      build_mooncake},
     {"turns",
-     "8 turns with 8 s of thought",
+     "5 turns with 3 s of thought",
      {.ttft_us = 600000, .tpot_us = 80000},
      512,
      false,

@@ -13,13 +13,13 @@ TOGETHER_ON = [("shm", 16, 2), ("tcp", 64, 1), ("tcp", 512, 2)]  # (lane, chunk-
 MODELS = {"shakespeare": (SHAKESPEARE, 2048), "llama-wide": (GOLDEN / "llama-wide", 380)}
 
 
-def requests_for(vocabulary, count):
+def requests_for(vocabulary, count, tokens=TOKENS):
     """Prompts of 1 to 150 ids, and two that cross attention's segments and the largest chunk, each with its own seed, at
     temperature 1."""
     rng = random.Random(5)
     lengths = [600, 530] + [rng.choice([1, 2, 15, 16, 17, 31, 32, 33, 64, 150]) for _ in range(count - 2)]
     return [([rng.randrange(3, vocabulary) for _ in range(length)],
-             dict(temperature=1, seed=1000 + i, max_tokens=TOKENS, ignore_eos=True, logits_hash=True))
+             dict(temperature=1, seed=1000 + i, max_tokens=tokens, ignore_eos=True, logits_hash=True))
             for i, length in enumerate(lengths)]
 
 

@@ -35,7 +35,7 @@ def ask(client, requests, company):
 def test_same_request_same_bytes(start_cluster, connect, tmp_path):
     """Alone, together, over shm and tcp, without a handoff, in chunks of any length, from the prefix cache, with swaps, after a decode
     worker's death. Then a block that changes unseen, and blocks of another sequence: such an answer is another one."""
-    requests = requests_for(2048, COUNT)
+    requests = requests_for(2048, COUNT, TOKENS)
     armed = tmp_path / "armed"
     arm(armed, "")
 
@@ -77,7 +77,7 @@ def test_same_request_same_bytes(start_cluster, connect, tmp_path):
     assert {hit[0] for hit in cluster.failpoint_hits()} == {"decode.after_tokens", "decode.flip"}
     # decode-1 has held a checksum against each block until now. One that changes behind the check shows in the answer.
     arm(armed, "decode-1:decode.rot=fail")
-    prompt, options = requests_for(1500, 1)[0]  # one that no worker has in its cache
+    prompt, options = requests_for(1500, 1, TOKENS)[0]  # one that no worker has in its cache
     rotten = outcome(client.generate(prompt, **options))
     arm(armed, "")
     sound = outcome(client.generate(prompt, **options))

@@ -266,7 +266,7 @@ static int missed(const struct group *g, const struct candidate *worker)
 
 static struct group best_tier(const struct group *g)
 {
-    bool keeps[MOST];
+    bool keeps[MOST] = {false};
     struct group left = *g;
     for (size_t i = 0; i < g->count; i++)
         keeps[i] = missed(g, g->items[i]) == 0;

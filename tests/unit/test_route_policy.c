@@ -1,96 +1,5 @@
 /* route_policy: least work, no mixed pairs, the cap of unconfirmed tokens, workers to avoid. */
-#include "router/planner/route_policy.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-/* Returns a worker of one model and layout; a test changes its own field. */
-static struct route_worker worker(enum worker_role role, uint64_t key)
-{
-    return (struct route_worker){.key = key,
-                                 .role = role,
-                                 .ready = true,
-                                 .model_hash = 7,
-                                 .layout_hash = 8,
-                                 .numerics_id = 9,
-                                 .capacity_tokens = 1000,
-                                 .unconfirmed_limit_tokens = 500};
-}
-
-static const struct route_request small = {.prompt_tokens = 100, .total_tokens = 150};
-
-/* Two workers that refused each other. */
-struct refusal {
-    uint64_t prefill, decode;
-};
-static struct refusal refusals[4];
-static size_t refusal_count;
-
-/* Makes candidates of the workers, of their books, and of the refusals. */
-static void make(struct candidates *candidates, const struct route_worker *workers, size_t count)
-{
-    assert_int_equal(candidates_init(candidates, 1), STATUS_OK);
-    for (size_t i = 0; i < count; i++) {
-        assert_int_equal(candidates_set(candidates, 0, &workers[i]), STATUS_OK);
-        candidates_get(candidates, workers[i].key)->is = workers[i];
-    }
-    for (size_t i = 0; i < refusal_count; i++)
-        assert_int_equal(candidates_misfit(candidates, refusals[i].prefill, refusals[i].decode),
-                         STATUS_OK);
-}
-
-static struct route_choice choose(const struct route_worker *workers, size_t count,
-                                  const struct route_request *request)
-{
-    struct candidates candidates;
-    make(&candidates, workers, count);
-    struct route_choice choice = route_request(&candidates, 0, request, NULL);
-    candidates_deinit(&candidates);
-    return choice;
-}
-
-static struct route_choice choose_reader(const struct route_worker *workers, size_t count,
-                                         const struct route_request *request,
-                                         const struct route_handle *handle)
-{
-    struct candidates candidates;
-    make(&candidates, workers, count);
-    struct route_choice choice = route_handle(&candidates, 0, request, handle, NULL);
-    candidates_deinit(&candidates);
-    return choice;
-}
-
-static uint64_t room_on(const struct route_worker *workers, size_t count,
-                        const struct route_request *request, const struct route_handle *handle)
-{
-    struct candidates candidates;
-    make(&candidates, workers, count);
-    uint64_t room = route_room(&candidates, 0, request, handle);
-    candidates_deinit(&candidates);
-    return room;
-}
-
-static int forget_refusals(void **state)
-{
-    (void)state;
-    refusal_count = 0;
-    return 0;
-}
-
-static void assert_choice(struct route_choice choice, enum route_outcome outcome, uint64_t prefill,
-                          uint64_t decode)
-{
-    assert_int_equal(choice.outcome, outcome);
-    assert_int_equal(choice.prefill, prefill);
-    assert_int_equal(choice.decode, decode);
-}
+#include "tests/unit/route_fixture.h"
 
 static void test_least_work_wins(void **state)
 {
@@ -613,144 +522,6 @@ static void test_a_worker_that_does_not_fit_counts_as_absent(void **state)
     }
 }
 
-/* A breaker's worker gets requests only where no other is ready, even if the others are full. */
-static void test_a_blocked_worker_is_the_last_resort(void **state)
-{
-    (void)state;
-    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_PREFILL, 2),
-                               worker(ROLE_DECODE, 3), worker(ROLE_DECODE, 4)};
-    struct candidates all;
-    struct route_request asked = small;
-    asked.now_us = 1000;
-    w[1].work_tokens = w[3].work_tokens = 900;
-    make(&all, w, COUNT(w));
-    candidates_block(&all, 1, 1001);
-    candidates_block(&all, 3, 1001);
-    assert_choice(route_request(&all, 0, &asked, NULL), ROUTE_PLACED, 2, 4);
-    candidates_get(&all, 4)->is.requests = candidates_get(&all, 4)->is.max_requests = 1;
-    assert_choice(route_request(&all, 0, &asked, NULL), ROUTE_FULL, 0, 0);
-    const struct route_handle handle = {
-        .prefill = 2, .model_hash = 7, .layout_hash = 8, .numerics_id = 9};
-    assert_choice(route_handle(&all, 0, &asked, &handle, NULL), ROUTE_FULL, 0, 0);
-    candidates_block(&all, 2, 1001);
-    assert_choice(route_request(&all, 0, &asked, NULL), ROUTE_PLACED, 1, 3);
-    candidates_get(&all, 4)->is.ready = false;
-    assert_choice(route_request(&all, 0, &asked, NULL), ROUTE_PLACED, 1, 3);
-    assert_choice(route_handle(&all, 0, &asked, &handle, NULL), ROUTE_PLACED, 0, 3);
-    asked.now_us = 1001; /* the blocks are over */
-    candidates_get(&all, 4)->is.ready = true;
-    candidates_get(&all, 4)->is.requests = 0;
-    assert_choice(route_request(&all, 0, &asked, NULL), ROUTE_PLACED, 1, 3);
-    candidates_deinit(&all);
-}
-
-/* A breaker's pair is the last resort, and both of its workers take other partners. */
-static void test_a_blocked_pair_is_the_last_resort(void **state)
-{
-    (void)state;
-    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_PREFILL, 2),
-                               worker(ROLE_DECODE, 3), worker(ROLE_DECODE, 4)};
-    const struct candidate_pair apart[] = {{1, 3, 1001}, {2, 4, 1001}, {1, 9, 1001}, {9, 3, 1001}};
-    struct candidates all;
-    struct route_request asked = small;
-    asked.now_us = 1000;
-    w[1].work_tokens = 50;
-    w[3].work_tokens = 40;
-    make(&all, w, COUNT(w));
-    assert_int_equal(candidates_block_pairs(&all, apart, COUNT(apart)), STATUS_OK);
-    assert_choice(route_request(&all, 0, &asked, NULL), ROUTE_PLACED, 1, 4);
-    candidates_get(&all, 3)->is.work_tokens = candidates_get(&all, 1)->is.work_tokens = 900;
-    assert_choice(route_request(&all, 0, &asked, NULL), ROUTE_PLACED, 1, 4); /* 940, not 950 */
-    candidates_get(&all, 4)->is.work_tokens = 1000;
-    assert_choice(route_request(&all, 0, &asked, NULL), ROUTE_PLACED, 2, 3);
-    struct route_request prompt = asked; /* no bytes are read */
-    prompt.ends_at_prefill = true;
-    assert_int_equal(route_request(&all, 0, &prompt, NULL).prefill, 2);
-    candidates_get(&all, 1)->is.ready = false;
-    candidates_get(&all, 3)->is.requests = candidates_get(&all, 3)->is.max_requests = 1;
-    assert_choice(route_request(&all, 0, &asked, NULL), ROUTE_FULL, 0, 0); /* it waits for 3 */
-    candidates_get(&all, 3)->is.ready = false;
-    assert_choice(route_request(&all, 0, &asked, NULL), ROUTE_PLACED, 2, 4);
-    candidates_get(&all, 3)->is.ready = true;
-    candidates_get(&all, 3)->is.requests = 0;
-    asked.now_us = 1001; /* the blocks are over */
-    candidates_get(&all, 4)->is.work_tokens = 1;
-    assert_choice(route_request(&all, 0, &asked, NULL), ROUTE_PLACED, 2, 4);
-    asked.now_us = 1000;
-    assert_int_equal(candidates_block_pairs(&all, apart, 1), STATUS_OK); /* one may pair again */
-    assert_choice(route_request(&all, 0, &asked, NULL), ROUTE_PLACED, 2, 4);
-    candidates_remove(&all, 3);
-    assert_int_equal(candidates_get(&all, 4)->kind->blocked_pairs, 0);
-    assert_int_equal(candidates_block_pairs(&all, NULL, 0), STATUS_OK);
-    candidates_deinit(&all);
-}
-
-/* The best workers are all kept apart: the best pair is found all the same. A prompt alone goes to
- * the best prefill worker. */
-static void test_the_best_pair_beside_blocked_ones(void **state)
-{
-    (void)state;
-    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_PREFILL, 2),
-                               worker(ROLE_DECODE, 3),  worker(ROLE_DECODE, 4),
-                               worker(ROLE_DECODE, 5),  worker(ROLE_DECODE, 6),
-                               worker(ROLE_DECODE, 7)};
-    struct candidate_pair apart[] = {{1, 3, 1}, {1, 4, 1}, {1, 5, 1}, {1, 6, 1}, {1, 7, 1}};
-    struct candidates all;
-    w[1].work_tokens = 500;
-    w[6].work_tokens = 10;
-    make(&all, w, COUNT(w));
-    assert_int_equal(candidates_block_pairs(&all, apart, 4), STATUS_OK);
-    assert_choice(route_request(&all, 0, &small, NULL), ROUTE_PLACED, 1, 7);
-    assert_int_equal(candidates_block_pairs(&all, apart, 5), STATUS_OK);
-    assert_int_equal(route_request(&all, 0, &small, NULL).prefill, 2);
-    struct route_request prompt = small;
-    prompt.ends_at_prefill = true;
-    assert_int_equal(route_request(&all, 0, &prompt, NULL).prefill, 1);
-    candidates_deinit(&all);
-}
-
-static void test_a_handle_goes_round_blocked_pairs(void **state)
-{
-    (void)state;
-    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_DECODE, 3),
-                               worker(ROLE_DECODE, 4)};
-    const struct candidate_pair apart[] = {{1, 4, 1001}, {1, 3, 1001}};
-    const struct route_handle handle = {
-        .prefill = 1, .model_hash = 7, .layout_hash = 8, .numerics_id = 9};
-    struct candidates all;
-    struct route_request asked = small;
-    asked.now_us = 1000;
-    asked.ends_at_prefill = true; /* it has a handle: its bytes are read all the same */
-    w[1].work_tokens = 900;
-    make(&all, w, COUNT(w));
-    assert_int_equal(candidates_block_pairs(&all, apart, 1), STATUS_OK);
-    assert_choice(route_handle(&all, 0, &asked, &handle, NULL), ROUTE_PLACED, 0, 3);
-    candidates_get(&all, 3)->is.requests = candidates_get(&all, 3)->is.max_requests = 1;
-    assert_choice(route_handle(&all, 0, &asked, &handle, NULL), ROUTE_FULL, 0, 0);
-    assert_int_equal(candidates_block_pairs(&all, apart, 2), STATUS_OK);
-    assert_choice(route_handle(&all, 0, &asked, &handle, NULL), ROUTE_PLACED, 0, 4);
-    candidates_deinit(&all);
-}
-
-/* A decode worker with nothing but blocked pairs doesn't compute prompts: it has prefill
- * workers. */
-static void test_blocked_pairs_lead_to_no_local_prefill(void **state)
-{
-    (void)state;
-    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_DECODE, 3)};
-    const struct candidate_pair apart[] = {{1, 3, 1001}};
-    struct candidates all;
-    struct route_request asked = small;
-    asked.now_us = asked.local_away_us = 1000;
-    make(&all, w, COUNT(w));
-    assert_int_equal(candidates_block_pairs(&all, apart, 1), STATUS_OK);
-    assert_choice(route_request(&all, 0, &asked, NULL), ROUTE_PLACED, 1, 3);
-    candidates_get(&all, 1)->is.ready = false;
-    candidates_get(&all, 1)->is.away_since_us = 999;
-    assert_choice(route_request(&all, 0, &asked, NULL), ROUTE_PLACED, 0, 3);
-    candidates_deinit(&all);
-}
-
 /* Only workers that could take it give it room. Prefill workers that are away count only if there
  * are no others. */
 static void test_room(void **state)
@@ -809,7 +580,6 @@ static void test_room_of_a_handle(void **state)
     handle.numerics_id = 10;
     assert_int_equal(room_on(w, 3, &asked, &handle), 0);
 }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -836,11 +606,6 @@ int main(void)
         cmocka_unit_test_setup(test_misfits_are_not_paired, forget_refusals),
         cmocka_unit_test_setup(test_misfits_are_forgotten_with_a_worker, forget_refusals),
         cmocka_unit_test_setup(test_a_worker_that_does_not_fit_counts_as_absent, forget_refusals),
-        cmocka_unit_test_setup(test_a_blocked_worker_is_the_last_resort, forget_refusals),
-        cmocka_unit_test_setup(test_a_blocked_pair_is_the_last_resort, forget_refusals),
-        cmocka_unit_test_setup(test_the_best_pair_beside_blocked_ones, forget_refusals),
-        cmocka_unit_test_setup(test_a_handle_goes_round_blocked_pairs, forget_refusals),
-        cmocka_unit_test_setup(test_blocked_pairs_lead_to_no_local_prefill, forget_refusals),
         cmocka_unit_test_setup(test_handle_that_no_worker_fits_has_no_reader, forget_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,8 +54,11 @@ static const struct config_program program = {
 };
 
 /* `door`: "/trace". */
-static void make_path(const char *door, const char *id, uint32_t choice, struct str *path)
+static enum status make_path(const char *door, const char *id, uint32_t choice, struct str *path,
+                             struct error *err)
 {
+    if (id && strlen(id) > REQUEST_MAX_ID_BYTES)
+        return error_set(err, STATUS_LIMIT, "no request has so long an id");
     str_add(path, door);
     str_add(path, id ? "/" : "");
     for (; id && *id; id++) {
@@ -65,6 +68,7 @@ static void make_path(const char *door, const char *id, uint32_t choice, struct 
     }
     if (choice)
         str_addf(path, "?choice=%u", choice);
+    return STATUS_OK;
 }
 
 static enum status fetch(const struct settings *settings, const struct figures_call *call,
@@ -73,10 +77,9 @@ static enum status fetch(const struct settings *settings, const struct figures_c
     const struct http_remote *router = &call->router;
     struct str path;
     str_init(&path, MAX_TARGET_BYTES);
-    make_path("/trace", id, settings->choice, &path);
-    enum status status = path.truncated
-                             ? error_set(err, STATUS_LIMIT, "no request has so long an id")
-                             : http_get(router, path.data, settings->timeout_us, text, err);
+    enum status status = make_path("/trace", id, settings->choice, &path, err);
+    if (status == STATUS_OK)
+        status = http_get(router, path.data, settings->timeout_us, text, err);
     if (status == STATUS_NOT_FOUND && id)
         error_set(err, status,
                   "the router at %s knows no request %.140s: it keeps the newest ones "
@@ -179,10 +182,9 @@ static enum status explain(const struct explain_settings *settings, const struct
     str_init(&path, MAX_TARGET_BYTES);
     str_init(&text, MAX_OUTPUT_BYTES);
     str_init(&out, MAX_OUTPUT_BYTES);
-    make_path("/decisions", id, settings->choice, &path);
-    enum status status = path.truncated
-                             ? error_set(err, STATUS_LIMIT, "no request has so long an id")
-                             : http_get(&call->router, path.data, settings->timeout_us, &text, err);
+    enum status status = make_path("/decisions", id, settings->choice, &path, err);
+    if (status == STATUS_OK)
+        status = http_get(&call->router, path.data, settings->timeout_us, &text, err);
     if (status == STATUS_OK) /* also where JSON is shown: it says whether there is a decision */
         status = explain_view_print(text.data, text.length, terminal_color(), &out, err);
     if (status == STATUS_OK)

@@ -527,6 +527,8 @@ void request_execute(struct dispatch *dispatch, struct request *request,
     count_state(dispatch, request);
     if (request->state != CHOICE_OPEN)
         return;
+    if (request->life.place_at_us != UINT64_MAX) /* a pause: it may have waited for a reader */
+        placement_stop_waiting(&dispatch->placement, &request->placing);
     request_track(dispatch, request);
     watch_time(dispatch, request);
 }

@@ -372,10 +372,47 @@ static void test_a_decode_worker_is_bound_when_the_prefill_starts(void **state)
     teardown(&world);
 }
 
+/* Its prefill worker fails while it waits for a reader. It gets no place before its pause ends. */
+static void test_a_pause_ends_the_wait_for_a_reader(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct asker asker;
+    struct life_actions actions;
+    setup(&world, 1, 4, 4);
+    struct dispatch *dispatch = world.dispatch;
+    dispatch->config.limits.bind_late = true;
+    struct worker *prefill = comes(&world, ROLE_PREFILL, 1);
+    comes(&world, ROLE_DECODE, 1);
+    submit(&world, 0, 0, 1, &asker);
+    dispatch_turn(dispatch);
+    struct request *request = &world.calls[0]->choices[0];
+    request->life.attempt = 3; /* the next retry comes after a pause */
+    request->handle.numerics_id = 1;
+    assert_true(request_life_on_opened(&request->life, prefill->key, 3,
+                                       (struct handle_ref){.generation = 1}, &actions));
+    request_execute(dispatch, request, &actions);
+    assert_true(request->placing.waiting);
+    request_life_on_lost(&request->life, prefill->key, 3, true, &actions);
+    request_execute(dispatch, request, &actions);
+    assert_int_equal(request->life.state, REQUEST_QUEUED);
+    assert_true(request->life.place_at_us != UINT64_MAX);
+    dispatch->place_needed = true;
+    dispatch_place(dispatch);
+    assert_int_equal(request->life.state, REQUEST_QUEUED);
+    request_life_on_tick(&request->life, request->life.place_at_us, &actions);
+    request_execute(dispatch, request, &actions);
+    assert_true(request->placing.waiting);
+    assert_int_equal(request->placing.turn, PLACEMENT_AGAIN);
+    leave(&world, 0);
+    teardown(&world);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_pause_ends_the_wait_for_a_reader),
         cmocka_unit_test(test_a_decode_worker_is_bound_when_the_prefill_starts),
         cmocka_unit_test(test_an_answer_leaves_for_one_of_its_kind),
         cmocka_unit_test(test_one_that_has_not_begun_leaves_for_any_kind),

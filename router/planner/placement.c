@@ -106,6 +106,8 @@ void placement_wait(struct placement *placement, struct placement_request *reque
     request->heard = queue->heard = 0;
     request->turn = turn;
     request->since_us = now_us;
+    if (!queue->count)
+        queue->backlog_us = 0; /* the time in which none waited is no pace */
     queue->count++;
     placement->waiting++;
     if (turn == PLACEMENT_REGIVE) {
@@ -140,6 +142,8 @@ static void leave_tenant(struct placement *placement, struct placement_queue *qu
         return;
     if (placement->pass.tenant == tenant)
         placement->pass.tenant = TAILQ_NEXT(tenant, link);
+    if (placement->pass.chosen == tenant)
+        placement->pass.chosen = NULL;
     TAILQ_REMOVE(&queue->tenants[tenant->rank], tenant, link);
     if (tenant != &queue->shared[tenant->rank])
         free(map_take(queue->by_key, tenant->key));
@@ -476,8 +480,7 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
     set_lacks(&placement->queues[request->model], request, choice.outcome == ROUTE_NO_WORKER);
     if (choice.outcome == ROUTE_PLACED && !ask->handle)
         note_prediction(placement, request, &policy, &choice);
-    if (choice.outcome == ROUTE_PLACED && request->in)
-        end_turn(placement, request->in);
+    pass->chosen = choice.outcome == ROUTE_PLACED ? request->in : NULL;
     if (choice.outcome == ROUTE_FULL && !known && turned && full)
         note_full(placement, full, ask, asked.total_tokens);
     /* An answer that has begun leaves workers of other kinds to others: it holds no place there. */
@@ -505,15 +508,20 @@ void placement_placed(struct placement *placement, const struct placement_reques
         if (request->turn != PLACEMENT_REGIVE)
             goodput_floor_note(&worker->floor, device_us[i], request->hopeless);
     }
+    if (request->turn == PLACEMENT_REGIVE)
+        return; /* it had its turn before: it is no pace */
     uint64_t now_us = placement->pass.now_us;
     queue->recent_us[queue->placed++ % PLACEMENT_RECENT] = now_us;
     if (queue->backlog_us) {
         double gap_us = (double)(now_us - queue->backlog_us);
         queue->pace_us += (gap_us - queue->pace_us) / (queue->pace_us > 0 ? PACE_PLACEMENTS : 1);
     }
-    queue->backlog_us = queue->count ? now_us : 0;
+    queue->backlog_us = now_us;
     if (request->turn != PLACEMENT_NEW)
         return;
+    if (placement->pass.chosen)
+        end_turn(placement, placement->pass.chosen);
+    placement->pass.chosen = NULL;
     uint32_t rank = rank_of(request);
     queue->passed[rank] = 0;
     while (++rank < PLACEMENT_RANKS)

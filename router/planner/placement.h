@@ -160,7 +160,7 @@ struct placement_queue {
     uint64_t recent_us[PLACEMENT_RECENT]; /* times of the last placements, a ring */
     uint64_t placed;
     double pace_us; /* mean time from one placement to the next while others wait; 0: unknown */
-    uint64_t backlog_us; /* the last placement that left others waiting; 0: it left none */
+    uint64_t backlog_us; /* the last placement; 0: since then none waited for a time */
 };
 
 /* A pass over the queue of one model. */
@@ -170,6 +170,7 @@ struct placement_pass {
     enum placement_turn turn;
     struct placement_request *next;  /* all except NEW */
     struct placement_tenant *tenant; /* NEW */
+    struct placement_tenant *chosen; /* a place was chosen last for one of its requests */
     uint32_t rank;                   /* NEW */
     bool stopped;                    /* a request holds the place of all behind it */
     uint64_t facts;                  /* the candidates' facts_version when the pass began */

@@ -126,7 +126,7 @@ ALL = [
     Mutant("floor_without_end", "a rank that was owed a place is owed all", "placement.c", "    queue->passed[rank] = 0;\n    while", "    while", long=True),
     Mutant("floor_behind", "a rank that is owed a place waits behind the others all the same", "placement.c", "        pass->next = owed(queue);", "        pass->next = NULL;"),
     Mutant("late_lost", "late requests are never placed where others keep coming and none waits", "placement.c", "        pass->next = TAILQ_FIRST(&queue->late);", "        pass->next = NULL;", long=True),
-    Mutant("idle_is_pace", "the time in which no request waited counts as pace", "placement.c", "queue->backlog_us = queue->count ? now_us : 0;", "queue->backlog_us = now_us;", long=True),
+    Mutant("idle_is_pace", "the time in which no request waited counts as pace", "placement.c", "queue->backlog_us = 0;", "queue->backlog_us += 0;", long=True),
     Mutant("wait_of_all", "requests of later ranks are waited for", "placement.c", "        before -= queue->ranks[later];\n", "        ;\n", long=True),
     Mutant("wait_without_turns", "a tenant waits for all of the other's requests", "placement.c", "if (tenants * request->in->count < turns)", "if (false)", long=True),
     Mutant("deaf", "a request that lacked a worker doesn't hear of one", "placement.c", "if (pass->stopped && !queue->lacking && queue->heard == pass->facts)", "if (pass->stopped)"),

@@ -423,7 +423,38 @@ static void test_the_wait_for_a_turn(void **state)
     arrives_in(&q, 100, PRIORITY_NORMAL, 90000000);
     arrives_in(&q, 100, PRIORITY_NORMAL, 90000000);
     assert_string_equal(order_of(&q, 1), "9 ");
-    assert_true(placement_wait_us(&q.placement, &q.requests[10]) <= 100000);
+    over(&q, 10); /* nor is the time after the last one has left without a place */
+    q.now_us += 60000000;
+    arrives_in(&q, 100, PRIORITY_NORMAL, 90000000);
+    assert_string_equal(pass(&q), "11 ");
+    assert_true(q.placement.queues[0].pace_us <= 100000);
+    queue_end(&q);
+}
+
+/* Admission rejects the one that was chosen: its tenant has had nothing. A reader is no pace. */
+static void test_turns_and_pace_are_of_places(void **state)
+{
+    (void)state;
+    static struct queue q;
+    static const struct route_handle handle = {.prefill = 1};
+    const struct placement_ask ask = {.request = {.prompt_tokens = 1, .total_tokens = 2}};
+    uint64_t tokens;
+    queue_init(&q, 1);
+    for (uint64_t i = 0; i < 4; i++)
+        arrives(&q, 100 + i / 3, 1);
+    placement_begin(&q.placement, 0, q.now_us);
+    struct placement_request *first = placement_next(&q.placement);
+    assert_int_equal(placement_choose(&q.placement, first, &ask, &tokens).outcome, ROUTE_PLACED);
+    over(&q, 0);
+    assert_ptr_equal(placement_next(&q.placement), &q.requests[1]);
+    assert_string_equal(pass(&q), "1 ");
+    q.now_us += 50000;
+    placement_track(&q.placement, &q.requests[1], &(struct placement_use){.prefill = 1});
+    placement_wait(&q.placement, &q.requests[1], PLACEMENT_REGIVE, q.now_us);
+    assert_string_equal(pass_with(&q, &handle), "1 ");
+    over(&q, 1);
+    assert_string_equal(pass(&q), "3 ");
+    assert_int_equal(placement_wait_us(&q.placement, &q.requests[2]), 50000);
     queue_end(&q);
 }
 
@@ -753,6 +784,7 @@ int main(void)
         cmocka_unit_test(test_the_floor_holds_a_place),
         cmocka_unit_test(test_late_ones_may_leave_in_a_pass),
         cmocka_unit_test(test_the_wait_for_a_turn),
+        cmocka_unit_test(test_turns_and_pace_are_of_places),
         cmocka_unit_test(test_one_that_has_begun_stops_none_of_another_kind),
         cmocka_unit_test(test_what_is_known_to_be_full_is_not_tried),
         cmocka_unit_test(test_those_placed_again_come_first_by_arrival),

@@ -423,6 +423,26 @@ static void test_shared_blocks_count_once_in_a_share(void **state)
     }
 }
 
+/* They count once, too, while a share is left to a tenant that was here lately. */
+static void test_shared_blocks_count_once_where_the_other_tenant_has_left(void **state)
+{
+    (void)state;
+    enum { MUCH = 1, LITTLE = 2 };
+    struct scheduler_config config = config_of(36, true, 0);
+    config.prefix_cache = true;
+    struct scheduler *s = make(&config);
+    add_of(s, 1, LITTLE, PRIORITY_NORMAL, 1, 40);
+    add_of(s, 2, MUCH, PRIORITY_NORMAL, 40, 10);
+    step(s);
+    scheduler_remove(s, find(s, 1));
+    for (uint64_t request = 3; request < 6; request++) {
+        add_of(s, request, MUCH, PRIORITY_NORMAL, 40, 10);
+        assert_int_equal(reserved(s, 0), request);
+    }
+    assert_int_equal(find(s, 2)->tenant->blocks, 11 + 3 * 2);
+    scheduler_destroy(s);
+}
+
 /* A preempted sequence doesn't take the room that one of a tenant with less waits for. */
 static void test_who_was_preempted_waits_behind_a_tenant_that_was_served_less(void **state)
 {
@@ -463,6 +483,7 @@ int main(void)
         cmocka_unit_test(test_who_has_no_block_takes_no_place),
         cmocka_unit_test(test_who_was_preempted_waits_behind_a_tenant_that_was_served_less),
         cmocka_unit_test(test_shared_blocks_count_once_in_a_share),
+        cmocka_unit_test(test_shared_blocks_count_once_where_the_other_tenant_has_left),
         cmocka_unit_test(test_a_prompt_skips_what_is_cached),
         cmocka_unit_test(test_what_lands_is_cached_only_when_it_is_admitted),
         cmocka_unit_test(test_what_is_distrusted_is_computed_anew),

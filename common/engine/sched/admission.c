@@ -192,7 +192,8 @@ static uint64_t rank_of(const struct scheduler *s, const struct sequence *sequen
 /* Counts the blocks of the tenant's sequences, the oldest first. */
 static void count_blocks(struct scheduler *s, struct tenant *tenant)
 {
-    bool shares_bind = s->tenants.present_count > 1; /* otherwise nothing asks how many they are */
+    /* Otherwise nothing asks how many they are. */
+    bool shares_bind = tenants_has_others(&s->tenants, tenant, s->now_us);
     s->counts++;
     tenant->blocks = 0;
     for (struct sequence *sequence = tenant->oldest; sequence;

@@ -1,5 +1,6 @@
 #include "common/base/failpoint.h"
 #include "router/dispatch/dispatch_internal.h"
+#include "router/ops/slo_books.h"
 #include "router/planner/deadline_estimate.h"
 
 #include <inttypes.h>
@@ -181,8 +182,11 @@ void request_teach(struct dispatch *dispatch, const struct request *request, enu
                                         .e2e_us = timing->last_us - timing->arrival_us,
                                         .longest_gap_us = request->trace.longest_gap_us,
                                         .answer_tokens = request->emitted_count};
-    goodput_ended(&dispatch->placement.classes[call->model][call->slo_class],
-                  &request->placing.predicted, &outcome, slo_attained(&call->objective, &outcome));
+    const struct slo_verdict verdict = slo_judge(
+        &(struct slo_ending){.objective = call->objective, .reason = reason, .outcome = outcome});
+    if (verdict.counts) /* clients do not set the worth of their class */
+        goodput_ended(&dispatch->placement.classes[call->model][call->slo_class],
+                      &request->placing.predicted, &outcome, !verdict.missed);
 }
 
 /* Sets *placed_tokens to the tokens that it is placed for. */

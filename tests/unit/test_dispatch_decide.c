@@ -141,6 +141,33 @@ static void test_each_class_has_its_rank(void **state)
     end(&world, 3);
 }
 
+/* Placement learns of a class from what the cluster does, as the class's figures do. */
+static void test_what_clients_do_does_not_change_what_a_class_is_worth(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct rejected clients[3];
+    begin(&world);
+    const struct goodput_class *chat = &world.dispatch->placement.classes[0][CHAT];
+    const struct {
+        enum terminal_status status;
+        enum reason reason;
+        bool counts;
+    } ends[] = {{TERMINAL_OVERLOADED, REASON_SLOW_READER, false},
+                {TERMINAL_INVALID, REASON_NO_TOKEN_ALLOWED, false},
+                {TERMINAL_UNAVAILABLE, REASON_NO_WORKERS, true}};
+    for (size_t i = 0; i < 3; i++) {
+        arrives(&world, i, CHAT, &clients[i]);
+        request_fail(world.dispatch, &world.calls[i]->choices[0], ends[i].status,
+                     reason_name(ends[i].reason));
+        dispatch_turn(world.dispatch);
+        assert_true(clients[i].asker.ended);
+        assert_int_equal(chat->ended, ends[i].counts);
+    }
+    assert_true(chat->missed > 0);
+    end(&world, 3);
+}
+
 /* Without classes the order is that of arrival. */
 static void test_without_classes_there_are_no_ranks(void **state)
 {
@@ -164,6 +191,7 @@ int main(void)
         cmocka_unit_test(test_the_first_in_the_queue_is_not_judged),
         cmocka_unit_test(test_each_class_has_its_rank),
         cmocka_unit_test(test_without_classes_there_are_no_ranks),
+        cmocka_unit_test(test_what_clients_do_does_not_change_what_a_class_is_worth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -271,13 +271,15 @@ static enum reason parse_class(const Baton__V1__GenerateRequest *message,
         params->slo_class == SLO_NONE ? NULL : &slo->items[params->slo_class];
     params->objective = class ? class->objective : (struct slo_objective){0};
     params->priority = class ? class->priority : PRIORITY_NORMAL;
-    if (asked && slo_loosen(&params->objective,
-                            &(struct slo_objective){.ttft_us = asked->ttft_us,
-                                                    .tpot_us = asked->tpot_us,
-                                                    .itl_us = asked->itl_us,
-                                                    .e2e_us = asked->e2e_us},
-                            err) != STATUS_OK)
-        return REASON_SLO_TIGHTENED;
+    struct slo_objective wanted = {0};
+    if (asked)
+        wanted = (struct slo_objective){.ttft_us = asked->ttft_us,
+                                        .tpot_us = asked->tpot_us,
+                                        .itl_us = asked->itl_us,
+                                        .e2e_us = asked->e2e_us};
+    enum status status = slo_loosen(&params->objective, &wanted, err);
+    if (status != STATUS_OK)
+        return status == STATUS_LIMIT ? REASON_MALFORMED : REASON_SLO_TIGHTENED;
     if (!message->priority_presence_case)
         return REASON_NONE;
     if ((uint32_t)message->priority >= PRIORITIES)

@@ -149,6 +149,11 @@ static void test_classes(void **state)
          .asked = {0, 39999, 0, 0},
          .reason = REASON_SLO_TIGHTENED,
          .sentence = "tpot of 39.999 ms is tighter than the class's, 40 ms"},
+        {.name = "chat", /* a time of arrival and this would pass the largest number */
+         .priority = -1,
+         .asked = {UINT64_MAX, 0, 0, 0},
+         .reason = REASON_MALFORMED,
+         .sentence = "ttft of a request must be at most 24 h"},
         {.name = "batch",
          .priority = -1,
          .asked = {1, 0, 0, 0},

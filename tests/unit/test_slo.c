@@ -252,12 +252,20 @@ static void test_requests_only_loosen(void **state)
          {400000, 0, 0, 0},
          "itl: the request's class has no such objective, and a request may only loosen its "
          "class's"},
+        {{4, 0, 0, 0}, {SLO_MAX_US, 0, 0, 0}, {SLO_MAX_US, 0, 0, 0}, NULL},
+        {{4, 0, 0, 5},
+         {4, 0, 0, UINT64_MAX},
+         {4, 0, 0, 5},
+         "e2e of a request must be at most 24 h"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct slo_objective objective = cases[i].of_class;
         struct error err = {""};
         enum status status = slo_loosen(&objective, &cases[i].asked, &err);
-        assert_int_equal(status, cases[i].refusal ? STATUS_INVALID : STATUS_OK);
+        bool too_long = cases[i].asked.e2e_us > SLO_MAX_US;
+        assert_int_equal(status, too_long           ? STATUS_LIMIT
+                                 : cases[i].refusal ? STATUS_INVALID
+                                                    : STATUS_OK);
         assert_string_equal(err.text, cases[i].refusal ? cases[i].refusal : "");
         assert_memory_equal(&objective, &cases[i].wanted, sizeof objective);
     }

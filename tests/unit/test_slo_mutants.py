@@ -20,6 +20,7 @@ MUTANTS = {
     "tpot_of_all": (SLO, "TPOT counts the first token as a gap", "? outcome->answer_tokens - 1 : 0", "? outcome->answer_tokens : 0"),
     "tpot_rounds_down": (SLO, "TPOT is rounded down", "(after_first_us + gaps - 1) / gaps", "after_first_us / gaps"),
     "tpot_with_ttft": (SLO, "TPOT counts the time of the first token", "? outcome->e2e_us - outcome->ttft_us : 0", "? outcome->e2e_us : 0"),
+    "endless": (SLO, "a request may loosen without bound", "if (wanted > SLO_MAX_US)", "if (false)"),
     "tightens": (SLO, "a request may tighten its class", "if (wanted < *us)", "if (false)"),
     "adds": (SLO, "a request may add an objective", "if (!*us)\n", "if (false)\n"),
     "nothing": (SLO, "no rule less: the code itself passes", "struct slo_objective loosened = *objective;", "struct slo_objective loosened;\n    loosened = *objective;"),

@@ -248,6 +248,9 @@ enum status slo_loosen(struct slo_objective *objective, const struct slo_objecti
                              "%s: the request's class has no such objective, and a request may "
                              "only loosen its class's",
                              slo_kind_names[i]);
+        if (wanted > SLO_MAX_US)
+            return error_set(err, STATUS_LIMIT, "%s of a request must be at most 24 h",
+                             slo_kind_names[i]);
         if (wanted < *us)
             return error_set(err, STATUS_INVALID,
                              "%s of %g ms is tighter than the class's, %g ms: a request may only "

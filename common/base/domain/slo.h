@@ -80,8 +80,8 @@ uint32_t slo_choose(const struct slo_classes *classes, const char *name);
 void slo_add_names(const struct slo_classes *classes, struct str *out);
 
 /* Loosens a class's objective as a request asks (0: it doesn't ask). STATUS_INVALID: one of the
- * asked is tighter than the class's, or the class has none of its kind; *err names it, and
- * *objective is as it was. */
+ * asked is tighter than the class's, or the class has none of its kind. STATUS_LIMIT: one is above
+ * SLO_MAX_US. *err names it, and *objective is as it was. */
 enum status slo_loosen(struct slo_objective *objective, const struct slo_objective *asked,
                        struct error *err) WARN_UNUSED;
 

@@ -66,7 +66,9 @@ bool request_pays(struct dispatch *dispatch, struct request *request)
 {
     size_t model = request->call->model;
     struct retry_budget *budget = &dispatch->budgets[model];
-    bool pays = retry_budget_take(budget, dispatch->now_us);
+    /* One that fails now must not overtake the ones that wait. */
+    bool first = request->held || TAILQ_EMPTY(&dispatch->held[model]);
+    bool pays = first && retry_budget_take(budget, dispatch->now_us);
     if (!pays && !request->held) {
         hold(dispatch, request);
         counter_add(metrics_of(dispatch, model)->retries_held, 1);

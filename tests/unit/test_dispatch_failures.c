@@ -283,6 +283,39 @@ static void test_retries_wait_for_the_budget(void **state)
     teardown(&world);
 }
 
+/* There is some budget by the time that one more fails: the one that has waited for it gets it. */
+static void test_no_retry_overtakes_one_that_waits(void **state)
+{
+    (void)state;
+    static struct world world;
+    static struct asker askers[2];
+    setup(&world, 1, 4, 4);
+    struct dispatch *dispatch = world.dispatch;
+    struct retry_budget *budget = &dispatch->budgets[0];
+    comes(&world, ROLE_PREFILL, 1);
+    comes(&world, ROLE_DECODE, 1);
+    for (size_t i = 0; i < 2; i++)
+        submit(&world, i, 0, 1, &askers[i]);
+    dispatch_turn(dispatch);
+    budget->millionths = 0;
+    budget->limits.per_second = 1;
+    budget->filled_us = dispatch->now_us;
+    step_fails(&world, 0);
+    assert_int_equal(dispatch->held_count, 1);
+    dispatch->now_us += 1000000;
+    step_fails(&world, 1);
+    assert_int_equal(dispatch->held_count, 2);
+    assert_true(failures_next_us(dispatch) <= dispatch->now_us);
+    failures_tick(dispatch);
+    assert_int_equal(dispatch->held_count, 1);
+    assert_true(world.calls[0]->choices[0].placing.waiting);
+    assert_true(world.calls[1]->choices[0].held);
+    assert_int_equal(failures_next_us(dispatch), dispatch->now_us + 1000000);
+    for (size_t i = 0; i < 2; i++)
+        leave(&world, i);
+    teardown(&world);
+}
+
 /* One slow worker is no proof. Both are. */
 static void test_no_request_is_late_by_one_slow_worker(void **state)
 {
@@ -419,6 +452,7 @@ int main(void)
         cmocka_unit_test(test_a_hung_worker_is_away),
         cmocka_unit_test(test_a_pair_that_fails_gets_no_requests_until_it_is_probed),
         cmocka_unit_test(test_retries_wait_for_the_budget),
+        cmocka_unit_test(test_no_retry_overtakes_one_that_waits),
         cmocka_unit_test(test_no_request_is_late_by_one_slow_worker),
         cmocka_unit_test(test_failures_of_a_worker_are_forgotten_with_it),
     };

@@ -260,15 +260,17 @@ def test_weights_are_replaced_in_place_under_load(start_cluster, connect, tmp_pa
 
 def test_a_worker_at_its_deadline_hands_its_requests_over(start_cluster, connect):
     """The other decode worker goes on with what this one had not ended: no token is lost or comes twice."""
-    cluster = start_cluster(model=GOLDEN / "llama-wide", decode=2, flags=["--drain-timeout", "50ms"])
+    cluster = start_cluster(model=GOLDEN / "llama-wide", decode=2, flags=["--drain-timeout", "500ms"],  # five of its reports
+                            process_environment={"decode-0": failpoint("step.computing", "hang@20")})  # long before an answer ends
     client = connect(cluster)
-    asked = dict(ASKED, max_tokens=1000)
-    calls = [client.start(PROMPT, **asked) for _ in range(4)]
-    firsts = [next(call).delta.token_ids[:] for call in calls]
+    asked = dict(ASKED, max_tokens=200)
+    calls = [client.start(PROMPT, **asked) for _ in range(2)]  # one on each decode worker
+    wait_until("its answer has begun", cluster.failpoint_hits, 20)
     os.kill(cluster.pids["decode-0"], signal.SIGTERM)
     cluster.expected_exit = 0
+    answers = [[i for response in call for i in response.delta.token_ids] for call in calls]
+    cluster.failpoint_go("step.computing")
     wait_until("it has ended", lambda: not alive(cluster.pids["decode-0"]), 10)
-    answers = [first + [i for response in call for i in response.delta.token_ids] for first, call in zip(firsts, calls)]
     undisturbed = client.generate(PROMPT, **asked)
     assert all(answer == undisturbed.ids for answer in answers)
     assert cluster.total("router", "baton_router_moves_total") + cluster.total("router", "baton_router_regives_total") > 0

@@ -248,7 +248,7 @@ void request_outcome(struct dispatch *dispatch, const struct request *request, e
     const struct request_trace *trace = &request->trace;
     struct class_decisions *of = decisions_of(dispatch, request->call);
     bool rejected = reason == REASON_SLO_UNATTAINABLE || reason == REASON_OVERLOADED;
-    bool known = trace->slo.counts && !rejected;
+    bool known = trace->slo.counts && !rejected && !request_cut_short(dispatch, request, reason);
     if (of && known) {
         admission_ended(&of->admission, &request->admission, trace->slo.missed != 0);
         if (request->admission.let_through)

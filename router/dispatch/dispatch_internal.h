@@ -127,6 +127,10 @@ void dispatch_place(struct dispatch *dispatch);
 void dispatch_show_prefixes(struct dispatch *dispatch);
 /* Brings the books of its workers up to date with the request. One that is over is taken out. */
 void request_track(struct dispatch *dispatch, struct request *request);
+/* True: its deadline ended it before it missed an objective. It says nothing of predictions, as a
+ * client may give it any time. */
+bool request_cut_short(const struct dispatch *dispatch, const struct request *request,
+                       enum reason reason);
 /* It ended, with this reason: placement learns how it went for its class. */
 void request_teach(struct dispatch *dispatch, const struct request *request, enum reason reason);
 static inline struct request *request_of(struct placement_request *placing)

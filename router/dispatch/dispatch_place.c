@@ -170,6 +170,20 @@ struct answer_ask request_answer(const struct request *request)
     };
 }
 
+bool request_cut_short(const struct dispatch *dispatch, const struct request *request,
+                       enum reason reason)
+{
+    const struct request_timing *timing = &request->timing;
+    uint64_t age_us = dispatch->now_us - timing->arrival_us;
+    const struct slo_outcome so_far = {
+        .ok = true,
+        .ttft_us = timing->first_us ? timing->first_us - timing->arrival_us : age_us,
+        .e2e_us = age_us,
+        .longest_gap_us = request->trace.longest_gap_us,
+        .answer_tokens = request->emitted_count};
+    return reason == REASON_DEADLINE && slo_attained(&request->call->objective, &so_far);
+}
+
 void request_teach(struct dispatch *dispatch, const struct request *request, enum reason reason)
 {
     const struct call *call = request->call;
@@ -184,7 +198,8 @@ void request_teach(struct dispatch *dispatch, const struct request *request, enu
                                         .answer_tokens = request->emitted_count};
     const struct slo_verdict verdict = slo_judge(
         &(struct slo_ending){.objective = call->objective, .reason = reason, .outcome = outcome});
-    if (verdict.counts) /* clients do not set the worth of their class */
+    /* Clients don't set the worth of their class. */
+    if (verdict.counts && !request_cut_short(dispatch, request, reason))
         goodput_ended(&dispatch->placement.classes[call->model][call->slo_class],
                       &request->placing.predicted, &outcome, !verdict.missed);
 }

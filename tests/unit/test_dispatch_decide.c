@@ -146,7 +146,7 @@ static void test_what_clients_do_does_not_change_what_a_class_is_worth(void **st
 {
     (void)state;
     static struct world world;
-    struct rejected clients[3];
+    struct rejected clients[4];
     begin(&world);
     const struct goodput_class *chat = &world.dispatch->placement.classes[0][CHAT];
     const struct {
@@ -155,9 +155,11 @@ static void test_what_clients_do_does_not_change_what_a_class_is_worth(void **st
         bool counts;
     } ends[] = {{TERMINAL_OVERLOADED, REASON_SLOW_READER, false},
                 {TERMINAL_INVALID, REASON_NO_TOKEN_ALLOWED, false},
+                {TERMINAL_DEADLINE, REASON_DEADLINE, false}, /* at once */
                 {TERMINAL_UNAVAILABLE, REASON_NO_WORKERS, true}};
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         arrives(&world, i, CHAT, &clients[i]);
+        world.calls[i]->choices[0].timing.arrival_us = world.dispatch->now_us;
         request_fail(world.dispatch, &world.calls[i]->choices[0], ends[i].status,
                      reason_name(ends[i].reason));
         dispatch_turn(world.dispatch);
@@ -165,6 +167,32 @@ static void test_what_clients_do_does_not_change_what_a_class_is_worth(void **st
         assert_int_equal(chat->ended, ends[i].counts);
     }
     assert_true(chat->missed > 0);
+    end(&world, 4);
+}
+
+/* A deadline that comes before the class's objectives teaches nothing about predictions. Otherwise
+ * one client's deadlines would get the requests of others rejected. */
+static void test_short_deadlines_are_no_misses(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct rejected clients[3];
+    begin(&world);
+    const struct calibration *seen =
+        &world.dispatch->decisions[CHAT].admission.calibrations[ADMISSION_ARRIVAL];
+    for (size_t i = 0; i < 3; i++)
+        arrives(&world, i, CHAT, &clients[i]);
+    struct request *in_time = &world.calls[1]->choices[0], *late = &world.calls[2]->choices[0];
+    assert_true(in_time->admission.at[ADMISSION_ARRIVAL].known);
+    in_time->timing.arrival_us = world.dispatch->now_us;
+    request_fail(world.dispatch, in_time, TERMINAL_DEADLINE, "deadline");
+    dispatch_turn(world.dispatch);
+    assert_true(clients[1].asker.ended);
+    assert_int_equal(seen->requests, 0);
+    late->timing.arrival_us -= 200000;
+    request_fail(world.dispatch, late, TERMINAL_DEADLINE, "deadline");
+    dispatch_turn(world.dispatch);
+    assert_int_equal(seen->requests, 1);
     end(&world, 3);
 }
 
@@ -192,6 +220,7 @@ int main(void)
         cmocka_unit_test(test_each_class_has_its_rank),
         cmocka_unit_test(test_without_classes_there_are_no_ranks),
         cmocka_unit_test(test_what_clients_do_does_not_change_what_a_class_is_worth),
+        cmocka_unit_test(test_short_deadlines_are_no_misses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -616,20 +616,21 @@ static void on_load(struct dispatch *dispatch, struct worker *worker,
 static void on_tokens(struct dispatch *dispatch, struct worker *worker,
                       const Baton__Worker__V1__Tokens *said)
 {
-    for (size_t i = 0; i < said->n_tokens; i++)
-        on_token(dispatch, worker, said->tokens[i]);
-    if (said->load)
-        on_load(dispatch, worker, said->load);
+    uint64_t prefill_rows = 0;
     if (!worker_take_steps(worker, said->steps, said->n_steps)) {
         misbehaved(worker, "steps");
         return;
     }
-    uint64_t prefill_rows = 0;
     for (size_t i = 0; i < said->n_steps; i++) {
         router_metrics_step(dispatch->config.metrics, worker->info.role, said->steps[i]->took_us);
         prefill_rows += said->steps[i]->prefill_rows;
     }
+    /* Before the tokens: prompts that end with these steps take their rows along. */
     placement_worker_stepped(&dispatch->placement, worker->key, prefill_rows);
+    for (size_t i = 0; i < said->n_tokens; i++)
+        on_token(dispatch, worker, said->tokens[i]);
+    if (said->load)
+        on_load(dispatch, worker, said->load);
 }
 
 /* Events of the worker's cache were lost: asks for all of them again. An older worker can't be

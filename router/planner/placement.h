@@ -218,7 +218,8 @@ enum status placement_worker_set(struct placement *placement, size_t model,
 void placement_worker_remove(struct placement *placement, uint64_t key);
 /* The worker reported its queued work. 0: no report holds any more. */
 void placement_worker_load(struct placement *placement, uint64_t key, uint64_t reported_tokens);
-/* The worker reported steps with so many prompt rows. */
+/* The worker reported steps with so many prompt rows. Call it before prompts that end with them are
+ * tracked as prefilled: they take their rows along. */
 void placement_worker_stepped(struct placement *placement, uint64_t key, uint64_t prefill_rows);
 /* Returns the first request on the worker; placement_next_of the next one. The one that was
  * returned may leave the worker meanwhile, if the next one was asked for before. */

@@ -348,7 +348,6 @@ void virtual_reported(struct virtual_cluster *cluster, struct virtual_node *node
     cost_fit_learn(&node->learnt.steps, &node->shape, reported * (double)node->took_us);
     if (node->shape.prefill_rows > node->learnt.chunk_rows)
         node->learnt.chunk_rows = node->shape.prefill_rows;
-    placement_worker_stepped(&cluster->placement, node->key, node->shape.prefill_rows);
     placement_worker_load(&cluster->placement, node->key, load.queued_tokens);
     if (index && cache) {
         prefix_index_free_blocks(index, node->key, load.blocks[KV_BLOCK_FREE]);

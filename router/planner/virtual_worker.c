@@ -377,6 +377,8 @@ void virtual_node_step_done(struct virtual_cluster *cluster, struct virtual_node
     const struct step_plan *plan = node->plan;
     node->stepping = false;
     scheduler_step_done(node->scheduler, node->took_us, node->swap_us);
+    /* Prompts that end with it take their rows along. */
+    placement_worker_stepped(&cluster->placement, node->key, node->shape.prefill_rows);
     for (uint32_t i = 0; i < plan->part_count; i++)
         part_done(cluster, node, &plan->parts[i]);
     virtual_reported(cluster, node);

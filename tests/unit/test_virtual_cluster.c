@@ -1,7 +1,7 @@
 /* virtual_cluster: a life of a few requests to the microsecond; queueing theory; equal seeds;
  * everything ends and the books are empty then; DistServe's Figure 1. BATON_VIRTUAL_FEW leaves the
  * long ones out (tests/placement/test_virtual_mutants.py). */
-#include "router/planner/virtual_cluster.h"
+#include "router/planner/virtual_state.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -174,6 +174,23 @@ static void test_a_handoff_takes_the_time_of_its_parts(void **state)
     assert_int_equal(outcome->decode, 2);
     assert_int_equal(figures.handoffs, 1);
     assert_int_equal(figures.prompt_rows, 600);
+    virtual_cluster_destroy(cluster);
+    free(load.outcomes);
+}
+
+/* The rows of a prompt that has been computed count for no other prompt. */
+static void test_a_prompt_takes_its_rows_along(void **state)
+{
+    (void)state;
+    struct virtual_worker worker = virtual_worker_default(ROLE_DECODE, &vllm_13b, 4096, 512);
+    struct load load = {.count = 3, .prompt = 512, .answer = 9, .max_tokens = 9};
+    struct virtual_cluster *cluster = open(&load, &worker, 1, 1);
+    virtual_cluster_run(cluster, step_us(&vllm_13b, prompt_shape(0, 512)) + 1);
+    const struct candidate *prefill = candidates_get(&cluster->placement.candidates, 1);
+    assert_int_equal(cluster->figures.prompt_rows, 512);
+    assert_int_equal(prefill->books.prefill[PRIORITY_NORMAL].rows, 1024);
+    assert_int_equal(prefill->computed_rows, 0);
+    run(&load, cluster);
     virtual_cluster_destroy(cluster);
     free(load.outcomes);
 }
@@ -471,6 +488,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_handoff_takes_the_time_of_its_parts),
+        cmocka_unit_test(test_a_prompt_takes_its_rows_along),
         cmocka_unit_test(test_blocks_are_held_until_they_were_read),
         cmocka_unit_test(test_a_decode_worker_computes_prompts_alone),
         cmocka_unit_test(test_prompts_first_holds_answers_back),

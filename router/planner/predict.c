@@ -63,6 +63,9 @@ static double drawing_us(const struct candidate *worker, enum cost_quantile quan
     return step_us(worker, 0, 0, drawing->rows, (double)drawing->context, quantile);
 }
 
+/* Steps of fewer rows had short prompts: they don't tell how many rows a step may have. */
+#define FULL_STEP_ROWS 128
+
 /* Returns the steps that the prompts take: a worker's steps compute as many rows as its largest one
  * did. A part of a step counts as this part, as prompts share steps. */
 static double chunks_of(const struct candidate *worker, struct prompts prompts)
@@ -70,6 +73,8 @@ static double chunks_of(const struct candidate *worker, struct prompts prompts)
     double each = worker->is.learnt ? worker->is.learnt->chunk_rows : 0;
     if (each <= 0)
         return prompts.requests > 1 ? prompts.requests : 1;
+    if (each < FULL_STEP_ROWS)
+        each = FULL_STEP_ROWS;
     return prompts.rows > each ? prompts.rows / each : 1;
 }
 

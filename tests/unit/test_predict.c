@@ -94,8 +94,10 @@ static void test_ttft_of_an_idle_worker(void **state)
     assert_near(of(&REQUEST, choice).prefill_us, prompt_us(1, 112, 112 * 400 + 112 * 111 / 2.0));
     choice.cached_tokens = 512; /* the last row is always computed */
     assert_near(of(&REQUEST, choice).prefill_us, prompt_us(1, 1, 511));
-    p.learnt.chunk_rows = 0; /* not known: the prompt is one step */
     choice.cached_tokens = 0;
+    p.learnt.chunk_rows = 2; /* prompts of two tokens have been there: the next isn't 256 steps */
+    assert_near(of(&REQUEST, choice).prefill_us, prompt_us(4, 512, 512 * 511 / 2.0));
+    p.learnt.chunk_rows = 0; /* not known: the prompt is one step */
     assert_near(of(&REQUEST, choice).prefill_us, prompt_us(1, 512, 512 * 511 / 2.0));
 }
 

@@ -89,7 +89,7 @@ struct placement_share {
     struct books_part part;
 };
 
-/* The blocks that a worker of the request was promised (prefix_index.h). */
+/* The blocks that the request's prefill worker was promised (prefix_index.h). */
 struct placement_promise {
     uint64_t worker, id; /* id 0: nothing was promised */
     bool computed;
@@ -106,7 +106,7 @@ struct placement_request {
     struct prediction predicted; /* at the last place that was chosen for its prompt */
     uint64_t cached_tokens;      /* there, of its prompt */
     bool hopeless;               /* then: nothing let it attain, or it has no objectives */
-    struct placement_promise prefill_promise, decode_promise;
+    struct placement_promise promise;
     const struct prefix_names *prefixes; /* as last asked with; the asker's */
     size_t prefix_kind_count;
     /* In the queue. */

@@ -172,21 +172,22 @@ static void set_decode(struct placement *placement, struct placement_request *re
     *share = next;
 }
 
-/* Promises the prompt to the worker that the request has now. Takes back what another one was
- * promised for nothing. */
-static void keep_promise(struct placement *placement, const struct placement_request *request,
-                         struct placement_promise *promise, const struct candidate *worker)
+/* Promises the prompt to the prefill worker that the request has now. Takes back what another one
+ * was promised for nothing. A decode worker is promised nothing: it begins a sibling's prompt at
+ * its next step, with the blocks that it has by then. Before a handoff it has none. */
+static void keep_promise(struct placement *placement, struct placement_request *request)
 {
     const struct placement_use *use = &request->use;
+    const struct candidate *worker = request->prefill.worker;
+    struct placement_promise *promise = &request->promise;
     struct prefix_index *index = placement->prefix_index;
     uint64_t key = worker ? worker->is.key : 0;
     uint64_t now_us = use->now_us > placement->pass.now_us ? use->now_us : placement->pass.now_us;
-    bool at_prefill = promise == &request->prefill_promise;
     if (!index)
         return;
-    if (at_prefill && use->reserved)
+    if (use->reserved)
         prefix_index_reserved(index, promise->id);
-    if (use->confirmed || (at_prefill && use->prefilled)) {
+    if (use->confirmed || use->prefilled) {
         prefix_index_computed(index, promise->id, now_us);
         promise->computed = true;
     }
@@ -217,8 +218,7 @@ void placement_track(struct placement *placement, struct placement_request *requ
     request->use = *use;
     set_prefill(placement, request, prefill_share(placement, request));
     set_decode(placement, request, decode_share(placement, request));
-    keep_promise(placement, request, &request->prefill_promise, request->prefill.worker);
-    keep_promise(placement, request, &request->decode_promise, request->decode.worker);
+    keep_promise(placement, request);
 }
 
 /* Notes that the tenant has one request more, or less. Tenants beyond the map's limit, or without

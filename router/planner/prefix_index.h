@@ -7,9 +7,9 @@
  * restart of its events. Until the next `cleared` the worker's events are ignored. A session that
  * ends takes all of the worker's blocks and promises with it (prefix_index_drop).
  *
- * Promises. A request's blocks count as held by its worker from its placement on, so that a burst
- * of siblings isn't scattered. An event that a block is stored settles the promises of it that were
- * made before. The other ways in which a promise ends: its request ends without computing
+ * Promises. A request's blocks count as held by its prefill worker from its placement on, so that
+ * a burst of siblings isn't scattered. An event that a block is stored settles the promises of it
+ * that were made before. The other ways in which a promise ends: its request ends without computing
  * (prefix_index_take_back), or time passes: PREFIX_PROMISE_US after the placement,
  * PREFIX_COMPUTED_US after the prompt was computed, as events follow it. Workers that have told no
  * event of their session are promised nothing: they may have no cache.

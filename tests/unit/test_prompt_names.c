@@ -201,7 +201,7 @@ static void test_a_placed_prompt_is_promised(void **state)
     struct burst b;
     burst_init(&b);
     assert_int_equal(found(&b, 1), 8);
-    assert_int_equal(found(&b, 2), 8);
+    assert_int_equal(found(&b, 2), 0); /* nothing is there yet */
     assert_int_equal(found(&b, 3), 0);
     b.use.prefill = 3; /* it is placed again */
     placement_track(&b.placement, &b.request, &b.use);
@@ -211,11 +211,31 @@ static void test_a_placed_prompt_is_promised(void **state)
     b.use.now_us = 1000;
     placement_track(&b.placement, &b.request, &b.use);
     placement_ended(&b.placement, &b.request);
-    assert_int_equal(found(&b, 2), 0); /* the handoff wasn't done */
     assert_int_equal(found(&b, 3), 8); /* it was computed: events follow */
     placement_begin(&b.placement, 0, 1000 + PREFIX_COMPUTED_US);
     assert_int_equal(found(&b, 3), 0);
     placement_deinit(&b.placement);
+}
+
+/* It computes or takes over prompts, and its events tell what it has. */
+static void test_a_decode_worker_is_promised_nothing(void **state)
+{
+    (void)state;
+    for (int local = 0; local < 2; local++) {
+        struct burst b;
+        burst_init(&b);
+        b.use.prefill = local ? 0 : 1;
+        placement_track(&b.placement, &b.request, &b.use);
+        assert_int_equal(found(&b, 2), 0);
+        b.use.prefilled = true;
+        b.use.confirmed = !local;
+        placement_track(&b.placement, &b.request, &b.use);
+        assert_int_equal(found(&b, 2), 0);
+        assert_int_equal(stores(b.placement.prefix_index, 2, 2, 0, 8), PREFIX_TAKE_OK);
+        assert_int_equal(found(&b, 2), 8);
+        placement_ended(&b.placement, &b.request);
+        placement_deinit(&b.placement);
+    }
 }
 
 static void test_a_request_that_ends_takes_its_promises_back(void **state)
@@ -243,6 +263,7 @@ int main(void)
         cmocka_unit_test(test_a_long_prompt_has_names_for_its_beginning),
         cmocka_unit_test(test_siblings_follow_a_promise),
         cmocka_unit_test(test_a_placed_prompt_is_promised),
+        cmocka_unit_test(test_a_decode_worker_is_promised_nothing),
         cmocka_unit_test(test_a_request_that_ends_takes_its_promises_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -209,6 +209,17 @@ static void count_blocks(struct scheduler *s, struct tenant *tenant)
     }
 }
 
+/* Counts the blocks that the sequence has just taken. */
+static void note_blocks(struct scheduler *s, struct sequence *sequence)
+{
+    if (tenants_has_others(&s->tenants, sequence->tenant, s->now_us)) {
+        count_blocks(s, sequence->tenant);
+        return;
+    }
+    sequence->own_blocks = sequence->block_count;
+    sequence->tenant->blocks += sequence->block_count;
+}
+
 void admission_count_blocks(struct scheduler *s)
 {
     for (uint32_t i = 0; i < s->tenants.present_count; i++)
@@ -294,7 +305,7 @@ static struct sequence *reserve_next(struct scheduler *s)
         if (take_blocks(s, sequence)) {
             bool is_known = sequence->preempted;
             sequence->preempted = false;
-            count_blocks(s, sequence->tenant);
+            note_blocks(s, sequence);
             if (is_known)
                 continue;
             tenants_serve(&s->tenants, sequence->tenant,

@@ -28,8 +28,6 @@ static struct route_worker plain(enum worker_role role, uint64_t key)
                                  .max_requests = 4};
 }
 
-/* ------------------------------------------------------------------------------------ the queue */
-
 /* A model with a prefill and a decode worker, which hold one request each, or as the test sets. */
 struct queue {
     struct placement placement;

@@ -136,40 +136,45 @@ static void change_part(struct placement_share *share, const struct placement_sh
     share->part = next->part;
 }
 
+/* Brings the share up to date in the books of its worker. Returns the worker that it had. */
+static struct candidate *change_share(struct placement *placement, uint64_t tenant,
+                                      struct placement_share *share,
+                                      const struct placement_share *next)
+{
+    struct candidate *before = share->worker;
+    change_part(share, next);
+    if (shares_equal(share, next))
+        return before;
+    if (before)
+        take_out(placement, tenant, share);
+    if (next->worker)
+        enter(tenant, next);
+    *share = *next;
+    return before;
+}
+
 static void set_prefill(struct placement *placement, struct placement_request *request,
                         struct placement_share next)
 {
-    struct placement_share *share = &request->prefill;
-    change_part(share, &next);
-    if (shares_equal(share, &next))
+    struct candidate *before = change_share(placement, request->tenant, &request->prefill, &next);
+    if (before == next.worker)
         return;
-    if (share->worker)
-        take_out(placement, request->tenant, share);
-    if (share->worker && share->worker != next.worker)
-        TAILQ_REMOVE(&share->worker->requests, request, prefill_link);
-    if (next.worker && share->worker != next.worker)
-        TAILQ_INSERT_TAIL(&next.worker->requests, request, prefill_link);
+    if (before)
+        TAILQ_REMOVE(&before->requests, request, prefill_link);
     if (next.worker)
-        enter(request->tenant, &next);
-    *share = next;
+        TAILQ_INSERT_TAIL(&next.worker->requests, request, prefill_link);
 }
 
 static void set_decode(struct placement *placement, struct placement_request *request,
                        struct placement_share next)
 {
-    struct placement_share *share = &request->decode;
-    change_part(share, &next);
-    if (shares_equal(share, &next))
+    struct candidate *before = change_share(placement, request->tenant, &request->decode, &next);
+    if (before == next.worker)
         return;
-    if (share->worker)
-        take_out(placement, request->tenant, share);
-    if (share->worker && share->worker != next.worker)
-        TAILQ_REMOVE(&share->worker->requests, request, decode_link);
-    if (next.worker && share->worker != next.worker)
-        TAILQ_INSERT_TAIL(&next.worker->requests, request, decode_link);
+    if (before)
+        TAILQ_REMOVE(&before->requests, request, decode_link);
     if (next.worker)
-        enter(request->tenant, &next);
-    *share = next;
+        TAILQ_INSERT_TAIL(&next.worker->requests, request, decode_link);
 }
 
 /* Promises the prompt to the prefill worker that the request has now. Takes back what another one

@@ -96,7 +96,7 @@ static uint32_t slot_of(const struct prefix_index *index, const struct indexed_w
 
 /* --------------------------------------------------------------------------------------- events */
 
-/* Returns the worker, which is new in this session; NULL: no slot, or no memory. */
+/* Returns a new worker, of which nothing is known; NULL: no slot, or no memory. */
 static struct indexed_worker *add_worker(struct prefix_index *index, uint64_t key)
 {
     uint32_t slot = 0;

@@ -58,7 +58,7 @@ def test_same_request_same_bytes(start_cluster, connect, tmp_path):
 
     # Too few blocks for all: some are swapped or computed again. Steps take time, so that all are there at once.
     profile = tmp_path / "steps.json"
-    profile.write_text(json.dumps(PROFILE | {"name": "steps", "decode": {"step_us": 5000, "row_us": 0, "context_us": 0}}))
+    profile.write_text(json.dumps(PROFILE | {"name": "steps", "decode": {"step_us": 20000, "row_us": 0, "context_us": 0}}))
     cluster, client = run("auto", 0, 1, 64, flags=["--kv-tokens", "2048"], profile=profile,
                           environment={"decode-0": {"BATON_FAILPOINTS": f"@{armed}"}})
     assert [outcome(a) for a in ask(client, requests, company=True)] == alone, "without a handoff"

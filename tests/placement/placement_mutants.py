@@ -20,7 +20,7 @@ ALL = [
     Mutant("never_confirmed", "a handoff that is done stays unconfirmed", "placement_books.c", "use->confirmed ? 0 : use->prompt_tokens", "use->prompt_tokens"),
     Mutant("share_twice", "the old share stays in the books", "placement_books.c", "    is->work_tokens -= share->work_tokens;\n", ""),
     Mutant("list_keeps", "a request stays in the list of its old worker", "placement_books.c",
-           "        TAILQ_REMOVE(&share->worker->requests, request, decode_link);\n    if (next.worker && share->worker != next.worker)\n        TAILQ_INSERT_TAIL(&next.worker->requests, request, decode_link);\n",
+           "        TAILQ_REMOVE(&before->requests, request, decode_link);\n    if (next.worker)\n        TAILQ_INSERT_TAIL(&next.worker->requests, request, decode_link);\n",
            "        ;\n"),
     # --- shares of a worker's places
     Mutant("no_places_kept", "a tenant takes all places of a worker beside others", "placement.c", "asked.leaves_share = !ask->handle && placement_has_others(placement, request);", "asked.leaves_share = false;"),

@@ -58,10 +58,13 @@ def test_same_request_same_bytes(start_cluster, connect, tmp_path):
 
     # Too few blocks for all: some are swapped or computed again. Steps take time, so that all are there at once.
     profile = tmp_path / "steps.json"
-    profile.write_text(json.dumps(PROFILE | {"name": "steps", "decode": {"step_us": 20000, "row_us": 0, "context_us": 0}}))
+    profile.write_text(json.dumps(PROFILE | {"name": "steps", "decode": {"step_us": 5000, "row_us": 0, "context_us": 0}}))
     cluster, client = run("auto", 0, 1, 64, flags=["--kv-tokens", "2048"], profile=profile,
                           environment={"decode-0": {"BATON_FAILPOINTS": f"@{armed}"}})
-    assert [outcome(a) for a in ask(client, requests, company=True)] == alone, "without a handoff"
+    for _ in range(5):  # the order of arrival decides whether one must give way
+        assert [outcome(a) for a in ask(client, requests, company=True)] == alone, "without a handoff"
+        if cluster.total("decode-0", "baton_preemptions_total"):
+            break
     assert cluster.total("decode-0", "baton_preemptions_total") > 0
     arm(armed, "decode-0:step.misdirected=fail@20")
     wrong = [outcome(a) != right for a, right in zip(ask(client, requests, company=True), alone)]

@@ -1,13 +1,12 @@
 /* Inside kernels/ only: struct kernels_backend, the table of functions that is a backend. The fp32
- * reference is one, the CPU has three (one for each name of kernels_info). A GPU backend, or one
- * that wraps another, would be one more.
+ * reference is one, the CPU has three (one for each name of kernels_info), and kernels_defer makes
+ * one that wraps another. A GPU backend would be one more.
  *
  * To add a backend: fill the table, declare it at the end of this file, and choose it in kernels.c.
- * Every function is needed. A function named like one of kernels.h has its signature and
- * promises.
+ * Every function is needed. A function named like one of kernels.h has its signature and promises.
  *
- * Duties of kernels.c: it checks arguments and shapes once, keeps the profile, and then calls
- * through the table. A backend trusts shapes, ranges and types. The contents of device memory
+ * Duties of kernels.c: it checks arguments and shapes once, keeps the profile, numbers events,
+ * counts, and then calls through the table. A backend trusts shapes, ranges and types. The contents of device memory
  * (positions, block ids) are the caller's promise.
  *
  * Duties of a backend: it sizes scratch memory in `open` from constants (tiles, segments, threads),
@@ -21,6 +20,20 @@
 #include "kernels/cpu/placement.h"
 #include "kernels/kernels.h"
 
+/* The queues of a backend that runs ahead (kernels_info.runs_ahead). kernels.c has numbered the
+ * event of `record`. */
+struct kernels_queues {
+    enum status (*record)(struct kernels *kernels, enum kernels_stream stream,
+                          kernels_event event) WARN_UNUSED;
+    bool (*passed)(struct kernels *kernels, enum kernels_stream stream, kernels_event event);
+    enum status (*wait)(struct kernels *kernels, enum kernels_stream stream,
+                        kernels_event event) WARN_UNUSED;
+    enum status (*order)(struct kernels *kernels, enum kernels_stream behind,
+                         enum kernels_stream before, kernels_event event) WARN_UNUSED;
+    uint64_t (*event_us)(struct kernels *kernels, enum kernels_stream stream, kernels_event begin,
+                         kernels_event end);
+};
+
 struct kernels_backend {
     const char *name;             /* kernels_info.name */
     const char *quantized_name;   /* kernels_info.quantized_name; NULL: `name` */
@@ -28,6 +41,7 @@ struct kernels_backend {
     enum weight_type weight_type; /* kernels_info.weight_type */
     enum kv_type kv_type;         /* kernels_info.kv_type; all backends take KV_INT8, too */
     bool device_is_host;          /* kernels_info.device_is_host; kernels_view then calls `sync` */
+    const struct kernels_queues *queues; /* NULL: a call's work is done when it returns */
 
     /* Sets kernels->state, which `close` frees. kernels->threads and kernels->placement are set
      * already. After an error kernels.c doesn't call `close`. */
@@ -36,12 +50,14 @@ struct kernels_backend {
     void (*close)(struct kernels *kernels);
     const char *(*isa)(const struct kernels *kernels);    /* kernels_info.isa */
     uint32_t (*pass_rows)(const struct kernels *kernels); /* kernels_info.pass_rows */
-    size_t (*available_bytes)(void);                      /* kernels_available_bytes */
+    size_t (*available_bytes)(const struct kernels *kernels);
 
     enum status (*alloc)(struct kernels *kernels, size_t bytes, struct buffer *buffer) WARN_UNUSED;
     void (*free)(struct kernels *kernels, struct buffer *buffer);
     enum status (*adopt)(struct kernels *kernels, void *address, size_t bytes,
                          struct buffer *buffer) WARN_UNUSED;
+    void *(*host_alloc)(size_t bytes); /* NULL: no memory */
+    void (*host_free)(void *memory);
 
     /* kernels_linear_bytes and kernels_linear_load; `scales` is NULL exactly if `type` is a float
      * type. Layers begin at zeros. */
@@ -53,12 +69,15 @@ struct kernels_backend {
     /* kernels_host_work */
     void (*work)(struct kernels *kernels, uint32_t count, uint32_t grain, kernels_work *work,
                  void *context);
-    enum status (*upload)(struct kernels *kernels, struct buffer *target, size_t offset,
-                          const void *host, size_t bytes) WARN_UNUSED;
-    enum status (*download)(struct kernels *kernels, const struct buffer *source, size_t offset,
-                            void *host, size_t bytes) WARN_UNUSED;
-    enum status (*copy)(struct kernels *kernels, const struct buffer *source, size_t source_offset,
-                        struct buffer *target, size_t target_offset, size_t bytes) WARN_UNUSED;
+    enum status (*upload)(struct kernels *kernels, enum kernels_stream stream,
+                          struct buffer *target, size_t offset, const void *host,
+                          size_t bytes) WARN_UNUSED;
+    enum status (*read_back)(struct kernels *kernels, enum kernels_stream stream,
+                             const struct buffer *source, size_t offset, void *host,
+                             size_t bytes) WARN_UNUSED;
+    enum status (*copy)(struct kernels *kernels, enum kernels_stream stream,
+                        const struct buffer *source, size_t source_offset, struct buffer *target,
+                        size_t target_offset, size_t bytes) WARN_UNUSED;
     enum status (*sync)(struct kernels *kernels) WARN_UNUSED;
 
     enum status (*embed)(struct kernels *kernels, const struct step_batch *batch,
@@ -96,7 +115,11 @@ struct kernels {
     uint32_t threads;
     struct placement placement;      /* NUMA nodes of host memory; host backends only */
     struct kernels_profile *profile; /* the caller's; NULL: none */
-    void *state;                     /* the backend's own; only its functions look at it */
+    struct kernels_counts counts;
+    kernels_event recorded[KERNELS_STREAMS];
+    /* Without queues: when each of the last events passed. */
+    uint64_t passed_us[KERNELS_STREAMS][KERNELS_TIMED_EVENTS];
+    void *state; /* the backend's own; only its functions look at it */
 };
 
 /* Floats of a row of queries, keys and values: (H + 2G) E. */

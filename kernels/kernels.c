@@ -12,6 +12,8 @@
 
 const char *const isa_names[] = {"auto", "portable", "avx2", "avx512", "avx512bf16", "amx", NULL};
 
+const char *const device_names[] = {"auto", "cpu", "deferred", "deferred-late", NULL};
+
 const char *const weight_type_names[] = {"bf16", "f32", "int8", "int4", NULL};
 
 bool weight_type_is_quantized(enum weight_type type)
@@ -72,6 +74,9 @@ enum status kernels_open(const struct kernels_config *config, struct kernels **k
         return error_set(err, STATUS_INVALID, "%u compute threads: expected 1 to %d",
                          config->threads, KERNELS_MAX_THREADS);
     TRY(kernels_check_isa(config->f32, config->isa, err));
+    if (config->device > DEVICE_CPU)
+        return error_set(err, STATUS_UNSUPPORTED, "device %s isn't built in: use device cpu",
+                         device_names[config->device]);
     struct kernels *k = calloc(1, sizeof *k);
     if (!k)
         return error_set(err, STATUS_LIMIT, "no memory for a kernel backend");
@@ -106,9 +111,18 @@ struct kernels_info kernels_info(const struct kernels *kernels)
                                  .weight_type = kernels->backend->weight_type,
                                  .kv_type = kernels->backend->kv_type,
                                  .device_is_host = kernels->backend->device_is_host,
+                                 .runs_ahead = kernels->backend->queues != NULL,
                                  .threads = kernels->threads,
                                  .pass_rows = kernels->backend->pass_rows(kernels)};
 }
+
+struct kernels_counts kernels_counts(const struct kernels *kernels)
+{
+    return kernels->counts;
+}
+
+/* Another thread may count transfers beside the step thread. */
+#define COUNT(KERNELS, KIND) (void)__atomic_fetch_add(&(KERNELS)->counts.KIND, 1, __ATOMIC_RELAXED)
 
 /* --- memory --- */
 
@@ -119,11 +133,12 @@ static bool range_fits(const struct buffer *buffer, size_t offset, size_t bytes)
 
 size_t kernels_available_bytes(const struct kernels *kernels)
 {
-    return kernels->backend->available_bytes();
+    return kernels->backend->available_bytes(kernels);
 }
 
 enum status kernels_alloc(struct kernels *kernels, size_t bytes, struct buffer *buffer)
 {
+    COUNT(kernels, allocations);
     return kernels->backend->alloc(kernels, bytes, buffer);
 }
 
@@ -137,6 +152,22 @@ enum status kernels_adopt(struct kernels *kernels, void *address, size_t bytes,
                           struct buffer *buffer)
 {
     return kernels->backend->adopt(kernels, address, bytes, buffer);
+}
+
+enum status kernels_host_alloc(struct kernels *kernels, size_t bytes, void **memory)
+{
+    COUNT(kernels, allocations);
+    void *made = kernels->backend->host_alloc(bytes);
+    if (!made)
+        return STATUS_LIMIT;
+    *memory = made;
+    return STATUS_OK;
+}
+
+void kernels_host_free(struct kernels *kernels, void *memory)
+{
+    if (memory)
+        kernels->backend->host_free(memory);
 }
 
 size_t kernels_linear_bytes(const struct kernels *kernels, enum weight_type type, uint32_t n,
@@ -160,7 +191,7 @@ enum status kernels_linear_create(struct kernels *kernels, enum weight_type type
 {
     TRY(check_linear(kernels, type, n, k));
     struct linear made = {.type = type, .n = n, .k = k};
-    TRY(kernels->backend->alloc(kernels, kernels->backend->linear_bytes(type, n, k), &made.packed));
+    TRY(kernels_alloc(kernels, kernels->backend->linear_bytes(type, n, k), &made.packed));
     *linear = made;
     return STATUS_OK;
 }
@@ -196,22 +227,101 @@ void kernels_host_work(struct kernels *kernels, uint32_t count, uint32_t grain, 
     kernels->backend->work(kernels, count, grain, work, context);
 }
 
+/* --- streams and events --- */
+
+enum status kernels_record(struct kernels *kernels, enum kernels_stream stream,
+                           kernels_event *event)
+{
+    COUNT(kernels, records);
+    kernels_event next = kernels->recorded[stream] + 1;
+    if (kernels->backend->queues)
+        TRY(kernels->backend->queues->record(kernels, stream, next));
+    else
+        kernels->passed_us[stream][next % KERNELS_TIMED_EVENTS] = clock_now_us();
+    kernels->recorded[stream] = *event = next;
+    return STATUS_OK;
+}
+
+bool kernels_passed(struct kernels *kernels, enum kernels_stream stream, kernels_event event)
+{
+    ASSERT(event <= kernels->recorded[stream]);
+    return !kernels->backend->queues || kernels->backend->queues->passed(kernels, stream, event);
+}
+
+enum status kernels_wait(struct kernels *kernels, enum kernels_stream stream, kernels_event event)
+{
+    ASSERT(event <= kernels->recorded[stream]);
+    COUNT(kernels, waits);
+    return kernels->backend->queues ? kernels->backend->queues->wait(kernels, stream, event)
+                                    : STATUS_OK;
+}
+
+enum status kernels_order(struct kernels *kernels, enum kernels_stream behind,
+                          enum kernels_stream before, kernels_event event)
+{
+    ASSERT(event <= kernels->recorded[before] && behind != before);
+    return kernels->backend->queues
+               ? kernels->backend->queues->order(kernels, behind, before, event)
+               : STATUS_OK;
+}
+
+uint64_t kernels_event_us(struct kernels *kernels, enum kernels_stream stream, kernels_event begin,
+                          kernels_event end)
+{
+    kernels_event last = kernels->recorded[stream];
+    ASSERT(begin >= 1 && begin <= end && end <= last && last - begin < KERNELS_TIMED_EVENTS);
+    if (kernels->backend->queues)
+        return kernels->backend->queues->event_us(kernels, stream, begin, end);
+    return kernels->passed_us[stream][end % KERNELS_TIMED_EVENTS] -
+           kernels->passed_us[stream][begin % KERNELS_TIMED_EVENTS];
+}
+
+enum status kernels_sync(struct kernels *kernels)
+{
+    COUNT(kernels, waits);
+    return kernels->backend->sync(kernels);
+}
+
 /* --- transfers --- */
 
-enum status kernels_upload(struct kernels *kernels, struct buffer *target, size_t offset,
-                           const void *host, size_t bytes)
+enum status kernels_upload(struct kernels *kernels, enum kernels_stream stream,
+                           struct buffer *target, size_t offset, const void *host, size_t bytes)
 {
     if (!range_fits(target, offset, bytes))
         return STATUS_INVALID;
-    return kernels->backend->upload(kernels, target, offset, host, bytes);
+    COUNT(kernels, uploads);
+    return kernels->backend->upload(kernels, stream, target, offset, host, bytes);
+}
+
+enum status kernels_read_back(struct kernels *kernels, enum kernels_stream stream,
+                              const struct buffer *source, size_t offset, void *host, size_t bytes)
+{
+    if (!range_fits(source, offset, bytes))
+        return STATUS_INVALID;
+    COUNT(kernels, read_backs);
+    return kernels->backend->read_back(kernels, stream, source, offset, host, bytes);
+}
+
+enum status kernels_copy(struct kernels *kernels, enum kernels_stream stream,
+                         const struct buffer *source, size_t source_offset, struct buffer *target,
+                         size_t target_offset, size_t bytes)
+{
+    if (!range_fits(source, source_offset, bytes) || !range_fits(target, target_offset, bytes))
+        return STATUS_INVALID;
+    uintptr_t from = (uintptr_t)source->address + source_offset;
+    uintptr_t to = (uintptr_t)target->address + target_offset;
+    if (from < to + bytes && to < from + bytes)
+        return STATUS_INVALID;
+    COUNT(kernels, copies);
+    return kernels->backend->copy(kernels, stream, source, source_offset, target, target_offset,
+                                  bytes);
 }
 
 enum status kernels_download(struct kernels *kernels, const struct buffer *source, size_t offset,
                              void *host, size_t bytes)
 {
-    if (!range_fits(source, offset, bytes))
-        return STATUS_INVALID;
-    return kernels->backend->download(kernels, source, offset, host, bytes);
+    TRY(kernels_read_back(kernels, KERNELS_STEPS, source, offset, host, bytes));
+    return kernels_sync(kernels);
 }
 
 enum status kernels_view(struct kernels *kernels, const struct buffer *source, size_t offset,
@@ -226,27 +336,11 @@ enum status kernels_view(struct kernels *kernels, const struct buffer *source, s
     return STATUS_OK;
 }
 
-enum status kernels_copy(struct kernels *kernels, const struct buffer *source, size_t source_offset,
-                         struct buffer *target, size_t target_offset, size_t bytes)
-{
-    if (!range_fits(source, source_offset, bytes) || !range_fits(target, target_offset, bytes))
-        return STATUS_INVALID;
-    uintptr_t from = (uintptr_t)source->address + source_offset;
-    uintptr_t to = (uintptr_t)target->address + target_offset;
-    if (from < to + bytes && to < from + bytes)
-        return STATUS_INVALID;
-    return kernels->backend->copy(kernels, source, source_offset, target, target_offset, bytes);
-}
-
-enum status kernels_sync(struct kernels *kernels)
-{
-    return kernels->backend->sync(kernels);
-}
-
 /* --- operations: shapes are checked here, once for all backends --- */
 
-static uint64_t begin(const struct kernels *kernels)
+static uint64_t begin(struct kernels *kernels)
 {
+    COUNT(kernels, operations);
     return kernels->profile ? clock_now_ns() : 0;
 }
 

@@ -8,19 +8,26 @@
  * only. The host reaches them through upload, download and view. No operation takes a host pointer
  * that a kernel would read, so a GPU backend fits behind this header unchanged.
  *
- * Order. Operations are queued on the backend's one stream and run in call order. Only download,
- * view and sync wait for queued work. host_work and the two measurements return when their own work
- * is done. All other calls may return earlier. A backend reads the structs of a call during the
- * call only. The caller keeps device memory that a queued operation names until the next sync. It
- * also keeps host memory that it gave to kernels_upload or kernels_linear_load, unchanged, until
- * then.
+ * Order. A device has two queues, KERNELS_STEPS and KERNELS_MOVES (enum kernels_stream). Operations
+ * are of KERNELS_STEPS; transfers name their stream. Each stream runs in call order. Nothing but
+ * kernels_order orders the two. Only wait, sync, download and view wait for queued work. host_work
+ * and the two measurements return when their own work is done. All other calls may return earlier,
+ * if kernels_info.runs_ahead. Without it their work is done when they return. A backend reads the
+ * structs of a call during the call only.
+ *
+ * Memory of queued work. The caller keeps device memory that it names until the stream has passed
+ * an event behind it, or a sync. Until then host memory of kernels_upload and kernels_linear_load
+ * stays unchanged, and that of kernels_read_back isn't read.
  *
  * Errors. An operation checks shapes, allocates nothing and returns a status. STATUS_INVALID:
  * shapes don't fit each other or a buffer. STATUS_UNSUPPORTED: a valid shape that no backend
- * computes. An operation that refuses its arguments writes nothing.
+ * computes. An operation that refuses its arguments writes nothing. Queued work that fails later
+ * (STATUS_INTERNAL) fails its whole stream. The stream skips what is queued, its events pass, and
+ * each wait on it reports the failure, until a sync has reported it and ended it.
  *
- * Threads. One thread at a time calls into an open backend (the step thread). Only weight_quantize
- * and the functions on names and sizes may run on any thread.
+ * Threads. One thread at a time calls into an open backend (the step thread). Another one may use
+ * KERNELS_MOVES beside it: by upload, copy, read_back, record, passed, wait and event_us, as its
+ * only caller. Only weight_quantize and the functions on names and sizes may run on any thread.
  *
  * Numerics (docs/architecture.md, "the same bytes"): a row's result depends on that row's inputs
  * alone. Linear layers add K in fixed segments at absolute positions. Attention cuts the context
@@ -47,7 +54,17 @@ extern const char *const isa_names[]; /* in the order of the enum; NULL ends the
 
 #define KERNELS_MAX_THREADS 256
 
+/* The device that computes. CPU is done when a call returns. DEFERRED is a check of programs
+ * without a GPU: the CPU backend behind two queues, with threads of their own, and device memory
+ * that ends a process which touches it on the host (SIGSEGV). It gives the CPU's bytes. Its queues
+ * run beside the host; those of DEFERRED_LATE stand still until the host waits for an event, asks
+ * for it (kernels_passed), or a queue is full. So reading or changing memory too early is seen
+ * every time. AUTO: the CPU. */
+enum device { DEVICE_AUTO, DEVICE_CPU, DEVICE_DEFERRED, DEVICE_DEFERRED_LATE };
+extern const char *const device_names[]; /* in the order of the enum; NULL ends the list */
+
 struct kernels_config {
+    enum device device;
     bool f32;         /* the portable fp32 reference: fp32 weights, activations and KV */
     enum isa isa;     /* AUTO takes the fastest that this CPU reports; f32: AUTO or PORTABLE */
     uint32_t threads; /* compute threads, 1 .. KERNELS_MAX_THREADS */
@@ -161,6 +178,7 @@ struct kernels_info {
     enum weight_type weight_type; /* float type of layers that aren't quantized */
     enum kv_type kv_type;         /* float type of the KV pool */
     bool device_is_host; /* KV pool addresses are host addresses (transports may read them) */
+    bool runs_ahead;     /* calls return before their work is done: events say when it is */
     uint32_t threads;
     uint32_t
         pass_rows; /* rows that one pass over a layer's weights serves; more rows, more passes */
@@ -184,10 +202,14 @@ size_t kernels_available_bytes(const struct kernels *kernels);
 /* STATUS_LIMIT: no memory. */
 enum status kernels_alloc(struct kernels *kernels, size_t bytes, struct buffer *buffer) WARN_UNUSED;
 void kernels_free(struct kernels *kernels, struct buffer *buffer); /* without address: nothing */
-/* Makes the caller's memory (the transport's KV pool) usable as a buffer. The caller keeps owning
- * it; not for kernels_free. */
+/* Makes the caller's host memory (the transport's KV pool) usable as a buffer, on a device too:
+ * both sides reach it. The caller keeps owning it; not for kernels_free. */
 enum status kernels_adopt(struct kernels *kernels, void *address, size_t bytes,
                           struct buffer *buffer) WARN_UNUSED;
+/* Allocates host memory for transfers: pinned where the device wants that. STATUS_LIMIT: no
+ * memory. */
+enum status kernels_host_alloc(struct kernels *kernels, size_t bytes, void **memory) WARN_UNUSED;
+void kernels_host_free(struct kernels *kernels, void *memory); /* NULL is fine */
 
 /* --- linear layers: at set-up only --- */
 /* Bytes of a layer's packed weights. */
@@ -223,11 +245,54 @@ typedef void kernels_work(void *context, uint32_t thread, uint32_t first, uint32
 void kernels_host_work(struct kernels *kernels, uint32_t count, uint32_t grain, kernels_work *work,
                        void *context);
 
-/* --- transfers, in order with the operations. STATUS_INVALID: a range outside its buffer --- */
+/* --- streams and events --- */
+
+enum kernels_stream {
+    KERNELS_STEPS, /* operations, and the transfers of a step */
+    KERNELS_MOVES  /* transfers beside the steps: blocks that are swapped */
+};
+#define KERNELS_STREAMS 2
+
+/* A place in a stream. Each stream counts its events up from 1. 0 is before all work: it has
+ * passed. */
+typedef uint64_t kernels_event;
+
+/* Marks the place behind all that the stream has queued. */
+enum status kernels_record(struct kernels *kernels, enum kernels_stream stream,
+                           kernels_event *event) WARN_UNUSED;
+/* Returns whether all work before the event is done. */
+bool kernels_passed(struct kernels *kernels, enum kernels_stream stream, kernels_event event);
+/* Waits for the event. Reports a failure of the stream. */
+enum status kernels_wait(struct kernels *kernels, enum kernels_stream stream,
+                         kernels_event event) WARN_UNUSED;
+/* Queued work of `behind`, from now on, begins after the event of `before`. The host doesn't
+ * wait. */
+enum status kernels_order(struct kernels *kernels, enum kernels_stream behind,
+                          enum kernels_stream before, kernels_event event) WARN_UNUSED;
+/* Returns the microseconds of device time between two events that have passed, of the last
+ * KERNELS_TIMED_EVENTS of the stream. */
+#define KERNELS_TIMED_EVENTS 64
+uint64_t kernels_event_us(struct kernels *kernels, enum kernels_stream stream, kernels_event begin,
+                          kernels_event end);
+/* Waits for all that is queued, in both streams. Work that failed after its call returned OK is
+ * reported here at the latest. */
+enum status kernels_sync(struct kernels *kernels) WARN_UNUSED;
+
+/* --- transfers, in order with their stream. STATUS_INVALID: a range outside its buffer --- */
 /* Copies host memory into a buffer, `offset` bytes from its start. */
-enum status kernels_upload(struct kernels *kernels, struct buffer *target, size_t offset,
-                           const void *host, size_t bytes) WARN_UNUSED;
-/* Copies a buffer's bytes into host memory. Waits for all that is queued. */
+enum status kernels_upload(struct kernels *kernels, enum kernels_stream stream,
+                           struct buffer *target, size_t offset, const void *host,
+                           size_t bytes) WARN_UNUSED;
+/* Copies a buffer's bytes into host memory, which holds them once an event behind has passed. */
+enum status kernels_read_back(struct kernels *kernels, enum kernels_stream stream,
+                              const struct buffer *source, size_t offset, void *host,
+                              size_t bytes) WARN_UNUSED;
+/* Copies inside the device. Source and target may be one buffer. STATUS_INVALID: the ranges
+ * overlap. */
+enum status kernels_copy(struct kernels *kernels, enum kernels_stream stream,
+                         const struct buffer *source, size_t source_offset, struct buffer *target,
+                         size_t target_offset, size_t bytes) WARN_UNUSED;
+/* Reads back by KERNELS_STEPS and waits for all that is queued. */
 enum status kernels_download(struct kernels *kernels, const struct buffer *source, size_t offset,
                              void *host, size_t bytes) WARN_UNUSED;
 /* Gives the host `bytes` to read once. Waits for all that is queued. With
@@ -235,13 +300,13 @@ enum status kernels_download(struct kernels *kernels, const struct buffer *sourc
  * there; `host` may be NULL. Otherwise downloads into `host`, and *seen = host. */
 enum status kernels_view(struct kernels *kernels, const struct buffer *source, size_t offset,
                          size_t bytes, void *host, const void **seen) WARN_UNUSED;
-/* Copies inside the device. Source and target may be one buffer. STATUS_INVALID: the ranges
- * overlap. */
-enum status kernels_copy(struct kernels *kernels, const struct buffer *source, size_t source_offset,
-                         struct buffer *target, size_t target_offset, size_t bytes) WARN_UNUSED;
-/* Waits for all that is queued. Work that failed after its call returned OK is reported here at the
- * latest. */
-enum status kernels_sync(struct kernels *kernels) WARN_UNUSED;
+
+/* Counts calls since kernels_open, for tests. waits: of wait, sync, download and view. allocations:
+ * of device and of host memory. */
+struct kernels_counts {
+    uint64_t operations, uploads, read_backs, copies, records, waits, allocations;
+};
+struct kernels_counts kernels_counts(const struct kernels *kernels);
 
 /* --- operations. Activations between them are f32 buffers; x is the residual stream, f32 [T, D]. A
  * bf16 backend rounds inputs of linear layers, q, k, v and softmax weights. --- */

@@ -46,7 +46,7 @@ static void fill_tables(struct model_engine *engine, const struct engine_sequenc
 
 static enum status upload(struct model_engine *engine, struct table *table, size_t count)
 {
-    return kernels_upload(engine->kernels, &table->device, 0, table->host,
+    return kernels_upload(engine->kernels, KERNELS_STEPS, &table->device, 0, table->host,
                           count * sizeof *table->host);
 }
 
@@ -199,12 +199,17 @@ enum status model_engine_move_block(struct engine *base, enum engine_move move, 
 {
     struct model_engine *engine = (struct model_engine *)base;
     size_t bytes = kv_layout_block_bytes(&base->layout), source = from * bytes, target = to * bytes;
-    return move == ENGINE_COPY
-               ? kernels_copy(engine->kernels, &engine->pool, source, &engine->pool, target, bytes)
-           : move == ENGINE_SWAP_OUT ? kernels_download(engine->kernels, &engine->pool, source,
-                                                        base->slots + target, bytes)
-                                     : kernels_upload(engine->kernels, &engine->pool, target,
-                                                      base->slots + source, bytes);
+    struct kernels *kernels = engine->kernels;
+    struct buffer *pool = &engine->pool;
+    switch (move) {
+    case ENGINE_COPY:
+        return kernels_copy(kernels, KERNELS_STEPS, pool, source, pool, target, bytes);
+    case ENGINE_SWAP_OUT:
+        return kernels_read_back(kernels, KERNELS_STEPS, pool, source, base->slots + target, bytes);
+    case ENGINE_SWAP_IN:
+        return kernels_upload(kernels, KERNELS_STEPS, pool, target, base->slots + source, bytes);
+    }
+    return STATUS_INVALID;
 }
 
 enum status model_engine_moves_done(struct engine *base)

@@ -151,13 +151,6 @@ static void cpu_work(struct kernels *kernels, uint32_t count, uint32_t grain, ke
     pool_rest(self->pool);
 }
 
-static enum status cpu_download(struct kernels *kernels, const struct buffer *source, size_t offset,
-                                void *host, size_t bytes)
-{
-    memcpy(host, (const char *)source->address + offset, bytes);
-    return cpu_sync(kernels);
-}
-
 /* --- row by row: an item is a row --- */
 
 struct row_job {
@@ -348,12 +341,13 @@ static uint64_t cpu_measure_read(struct kernels *kernels, const struct buffer *m
         .weight_type = WEIGHT_BF16, .kv_type = KV_BF16, .device_is_host = true, .open = OPEN,      \
         .close = cpu_close, .isa = cpu_isa, .pass_rows = cpu_pass_rows,                            \
         .available_bytes = host_memory_available, .alloc = host_memory_alloc,                      \
-        .free = host_memory_free, .adopt = host_memory_adopt, .linear_bytes = cpu_linear_bytes,    \
+        .free = host_memory_free, .host_alloc = host_memory_take, .host_free = free,               \
+        .adopt = host_memory_adopt, .linear_bytes = cpu_linear_bytes,                              \
         .linear_load = cpu_linear_load, .work = cpu_work, .upload = host_memory_upload,            \
-        .download = cpu_download, .copy = host_memory_copy, .sync = cpu_sync, .embed = cpu_embed,  \
-        .rmsnorm = cpu_rmsnorm, .linear = cpu_linear, .rope_append = cpu_rope_append,              \
-        .attention = cpu_attention, .swiglu = cpu_swiglu, .measure_peak = cpu_measure_peak,        \
-        .measure_read = cpu_measure_read,                                                          \
+        .read_back = host_memory_read_back, .copy = host_memory_copy, .sync = cpu_sync,            \
+        .embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .linear = cpu_linear,                          \
+        .rope_append = cpu_rope_append, .attention = cpu_attention, .swiglu = cpu_swiglu,          \
+        .measure_peak = cpu_measure_peak, .measure_read = cpu_measure_read,                        \
     }
 
 #define PORTABLE "bf16-portable"

@@ -88,19 +88,31 @@ enum status host_memory_adopt(struct kernels *kernels, void *address, size_t byt
     return STATUS_OK;
 }
 
-enum status host_memory_upload(struct kernels *kernels, struct buffer *target, size_t offset,
-                               const void *host, size_t bytes)
+enum status host_memory_upload(struct kernels *kernels, enum kernels_stream stream,
+                               struct buffer *target, size_t offset, const void *host, size_t bytes)
 {
     (void)kernels;
+    (void)stream;
     memcpy((char *)target->address + offset, host, bytes);
     return STATUS_OK;
 }
 
-enum status host_memory_copy(struct kernels *kernels, const struct buffer *source,
-                             size_t source_offset, struct buffer *target, size_t target_offset,
-                             size_t bytes)
+enum status host_memory_read_back(struct kernels *kernels, enum kernels_stream stream,
+                                  const struct buffer *source, size_t offset, void *host,
+                                  size_t bytes)
 {
     (void)kernels;
+    (void)stream;
+    memcpy(host, (const char *)source->address + offset, bytes);
+    return STATUS_OK;
+}
+
+enum status host_memory_copy(struct kernels *kernels, enum kernels_stream stream,
+                             const struct buffer *source, size_t source_offset,
+                             struct buffer *target, size_t target_offset, size_t bytes)
+{
+    (void)kernels;
+    (void)stream;
     memcpy((char *)target->address + target_offset, (const char *)source->address + source_offset,
            bytes);
     return STATUS_OK;
@@ -170,8 +182,9 @@ static uint64_t left_in_cgroups(void)
     return least;
 }
 
-size_t host_memory_available(void)
+size_t host_memory_available(const struct kernels *kernels)
 {
+    (void)kernels;
     uint64_t kibibytes = number_in("/proc/meminfo", "MemAvailable:", UINT64_MAX / 1024);
     uint64_t cgroups = left_in_cgroups(), machine = kibibytes * 1024;
     uint64_t least = cgroups < machine ? cgroups : machine;

@@ -12,7 +12,7 @@ void *host_memory_take(size_t bytes);
 /* Estimates the bytes that this process may still take without pushing others out: the smaller of
  * what the kernel calls available and what the cgroups' limits leave. SIZE_MAX: neither can be
  * read. */
-size_t host_memory_available(void);
+size_t host_memory_available(const struct kernels *kernels);
 
 /* Allocates zeroed memory and touches every page. From 2 MiB on it uses huge pages if the kernel
  * has any (weights stream ~10 % faster), on the nodes of kernels->placement. Below that, it is
@@ -22,10 +22,16 @@ void host_memory_free(struct kernels *kernels, struct buffer *buffer);
 /* Moves the pages to the nodes of kernels->placement, if the kernel allows it. */
 enum status host_memory_adopt(struct kernels *kernels, void *address, size_t bytes,
                               struct buffer *buffer);
-enum status host_memory_upload(struct kernels *kernels, struct buffer *target, size_t offset,
-                               const void *host, size_t bytes);
-enum status host_memory_copy(struct kernels *kernels, const struct buffer *source,
-                             size_t source_offset, struct buffer *target, size_t target_offset,
-                             size_t bytes);
+
+/* Transfers in call order, done at return: `stream` doesn't matter. */
+enum status host_memory_upload(struct kernels *kernels, enum kernels_stream stream,
+                               struct buffer *target, size_t offset, const void *host,
+                               size_t bytes);
+enum status host_memory_read_back(struct kernels *kernels, enum kernels_stream stream,
+                                  const struct buffer *source, size_t offset, void *host,
+                                  size_t bytes);
+enum status host_memory_copy(struct kernels *kernels, enum kernels_stream stream,
+                             const struct buffer *source, size_t source_offset,
+                             struct buffer *target, size_t target_offset, size_t bytes);
 
 #endif

@@ -73,13 +73,6 @@ static enum status reference_sync(struct kernels *kernels)
     return STATUS_OK;
 }
 
-static enum status reference_download(struct kernels *kernels, const struct buffer *source,
-                                      size_t offset, void *host, size_t bytes)
-{
-    memcpy(host, (const char *)source->address + offset, bytes);
-    return reference_sync(kernels);
-}
-
 static void reference_work(struct kernels *kernels, uint32_t count, uint32_t grain,
                            kernels_work *work, void *context)
 {
@@ -548,13 +541,15 @@ const struct kernels_backend kernels_reference = {
     .available_bytes = host_memory_available,
     .alloc = host_memory_alloc,
     .free = host_memory_free,
+    .host_alloc = host_memory_take,
+    .host_free = free,
     .adopt = host_memory_adopt,
     .linear_bytes = reference_linear_bytes,
     .linear_load = reference_linear_load,
     .work = reference_work,
     .upload = host_memory_upload,
     .copy = host_memory_copy,
-    .download = reference_download,
+    .read_back = host_memory_read_back,
     .sync = reference_sync,
     .embed = reference_embed,
     .rmsnorm = reference_rmsnorm_op,

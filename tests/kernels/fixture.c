@@ -65,7 +65,9 @@ struct buffer fixture_buffer(struct kernels *kernels, const void *source, size_t
         nan = must_have(malloc(bytes ? bytes : 1));
         memset(nan, 0xff, bytes);
     }
-    assert_int_equal(kernels_upload(kernels, &buffer, 0, source ? source : nan, bytes), STATUS_OK);
+    assert_int_equal(
+        kernels_upload(kernels, KERNELS_STEPS, &buffer, 0, source ? source : nan, bytes),
+        STATUS_OK);
     free(nan);
     return buffer;
 }

@@ -155,7 +155,8 @@ static void test_wrong_shapes_are_refused(void **state)
     assert_int_equal(kernels_linear(kernels, &linear, &in, 0, false, &out), STATUS_OK);
     float byte = 0;
     assert_int_equal(kernels_download(kernels, &out, out.bytes - 3, &byte, 4), STATUS_INVALID);
-    assert_int_equal(kernels_upload(kernels, &out, SIZE_MAX, &byte, 4), STATUS_INVALID);
+    assert_int_equal(kernels_upload(kernels, KERNELS_STEPS, &out, SIZE_MAX, &byte, 4),
+                     STATUS_INVALID);
     kernels_free(kernels, &in);
     kernels_free(kernels, &out);
     kernels_linear_destroy(kernels, &linear);

@@ -170,23 +170,17 @@ static void test_memory_is_bounded_and_adoptable(void **state)
     assert_null(seen);
     assert_int_equal(kernels_view(kernels, &adopted, 2, 3, NULL, &seen), STATUS_OK);
     assert_ptr_equal(seen, mine + 2); /* its device is the host */
-    assert_int_equal(kernels_copy(kernels, &adopted, 0, &adopted, 32, 5), STATUS_OK);
+    assert_int_equal(kernels_copy(kernels, KERNELS_STEPS, &adopted, 0, &adopted, 32, 5), STATUS_OK);
     assert_int_equal(kernels_sync(kernels), STATUS_OK);
     assert_string_equal(mine + 32, "pool");
     static const size_t bad[][3] = {{60, 0, 5}, {0, 60, 5}, {0, 4, 5}, {4, 0, 5}, {SIZE_MAX, 0, 5}};
     for (int i = 0; i < 5; i++) /* beyond the ends, and onto itself */
-        assert_int_equal(kernels_copy(kernels, &adopted, bad[i][0], &adopted, bad[i][1], bad[i][2]),
+        assert_int_equal(kernels_copy(kernels, KERNELS_STEPS, &adopted, bad[i][0], &adopted,
+                                      bad[i][1], bad[i][2]),
                          STATUS_INVALID);
     kernels_free(kernels, &big);
     assert_null(big.address);
     kernels_close(kernels);
-}
-
-static enum status nothing_waits(struct kernels *kernels)
-{
-    (void)kernels;
-    fail_msg("a download waits by itself");
-    return STATUS_OK;
 }
 
 /* The reference, except for the description of its memory. */
@@ -200,7 +194,6 @@ static void test_a_view_of_a_device_is_a_copy(void **state)
     const struct kernels_backend *host = kernels->backend;
     struct kernels_backend device = *host;
     device.device_is_host = false;
-    device.sync = nothing_waits;
     kernels->backend = &device;
     char mine[64] = "pool", copy[4] = "";
     const void *seen = NULL;

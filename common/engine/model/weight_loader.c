@@ -325,8 +325,8 @@ enum status weight_loader_vector(struct weight_loader *loader, const char *name,
         weight_convert(view.type, view.bytes, count, WEIGHT_F32, values);
     for (uint32_t i = 0; !loader->files && i < count; i++)
         values[i] = constant;
-    enum status status = kernels_upload(loader->kernels, buffer, first * sizeof *values, values,
-                                        count * sizeof *values);
+    enum status status = kernels_upload(loader->kernels, KERNELS_STEPS, buffer,
+                                        first * sizeof *values, values, count * sizeof *values);
     if (status == STATUS_OK)
         status = kernels_sync(loader->kernels);
     return status == STATUS_OK ? STATUS_OK

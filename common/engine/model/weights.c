@@ -224,7 +224,8 @@ static enum status load_rope(struct loading *loading, struct weights *weights)
     struct rope rope = {loading->shape, loading->positions, table};
     kernels_host_work(tensors->kernels, made, ROPE_GRAIN, fill_rope, &rope);
     weights->rope_hash = hash_bytes(table, ROPE_HASH_POSITIONS * row_bytes, HASH_SEED);
-    enum status status = kernels_upload(tensors->kernels, &weights->rope, 0, table, bytes);
+    enum status status =
+        kernels_upload(tensors->kernels, KERNELS_STEPS, &weights->rope, 0, table, bytes);
     if (status == STATUS_OK)
         status = kernels_sync(tensors->kernels);
     free(table);

@@ -40,6 +40,7 @@ struct step_loop {
     struct prefix_event cache_events[STEP_CACHE_EVENTS]; /* events of the STEP_CACHE that is out */
     pthread_t thread;
     bool stopping;
+    uint64_t wake_us; /* go round by then; UINT64_MAX: when a job comes */
     /* ADDs that wait for their constraints, beside the schedule; at most max_sequences */
     TAILQ_HEAD(, job) parked;
     uint32_t parked_count;
@@ -280,6 +281,7 @@ static bool go_around(struct step_loop *loop, struct job *job)
     bool works = step_plan_works(plan);
     if (works && !loop->stopping)
         step_run_plan(&loop->run, plan);
+    loop->wake_us = plan->wake_us;
     return works || plan->freed || behind;
 }
 
@@ -301,7 +303,10 @@ static void *step_main(void *argument)
             step_run_flush(&loop->run);
             atomic_store(&loop->load.round_began_us, 0);
         }
-        struct job *job = busy ? ring_pop(loop->jobs) : ring_wait(loop->jobs, UINT64_MAX);
+        uint64_t now_us = clock_now_us(), left_us = loop->wake_us;
+        if (left_us != UINT64_MAX)
+            left_us = left_us > now_us ? left_us - now_us : 0;
+        struct job *job = busy ? ring_pop(loop->jobs) : ring_wait(loop->jobs, left_us);
         uint64_t begun_ns = clock_now_ns(), engine_ns = time_ns[STEP_IN_ENGINE];
         atomic_store(&loop->load.round_began_us, begun_ns / 1000);
         busy = go_around(loop, job);
@@ -414,6 +419,7 @@ enum status step_loop_start(const struct step_loop_config *config, struct step_l
     if (!loop)
         return error_set(err, STATUS_LIMIT, "out of memory for the step loop");
     loop->config = *config;
+    loop->wake_us = UINT64_MAX;
     TAILQ_INIT(&loop->parked);
     if (loop_allocate(loop) != STATUS_OK) {
         loop_free(loop);

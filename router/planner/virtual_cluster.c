@@ -111,6 +111,7 @@ static void run_event(struct virtual_cluster *cluster, struct virtual_event even
         break;
     case EVENT_STEP: virtual_node_step_done(cluster, event.node); break;
     case EVENT_LINK: virtual_node_link(cluster, event.node); break;
+    case EVENT_WAKE: virtual_node_wake(cluster, event.node); break;
     case EVENT_TICK:
         virtual_tick(cluster, event.call);
         virtual_call_unref(cluster, event.call);

@@ -67,7 +67,7 @@ struct virtual_job {
     uint32_t attempt;
 };
 
-enum virtual_event_kind { EVENT_JOB, EVENT_STEP, EVENT_LINK, EVENT_TICK };
+enum virtual_event_kind { EVENT_JOB, EVENT_STEP, EVENT_LINK, EVENT_WAKE, EVENT_TICK };
 struct virtual_event {
     uint64_t at_us, order; /* order: of events at one time */
     enum virtual_event_kind kind;
@@ -90,6 +90,7 @@ struct virtual_node {
     struct virtual_run **reads; /* [read_count]: runs with a flow in the link */
     uint32_t read_count, read_capacity;
     uint64_t link_us; /* an event comes then; UINT64_MAX: none */
+    uint64_t wake_us; /* an event comes then; 0: none */
     struct lane_speed lane;
     struct worker_learnt learnt; /* the router's */
 };
@@ -153,6 +154,8 @@ void virtual_node_close(struct virtual_node *node);
 void virtual_node_job(struct virtual_cluster *cluster, struct virtual_node *node,
                       struct virtual_job job);
 void virtual_node_step_done(struct virtual_cluster *cluster, struct virtual_node *node);
+/* The time has come at which a waiting sequence is looked at again. */
+void virtual_node_wake(struct virtual_cluster *cluster, struct virtual_node *node);
 /* The time has come at which the node's link has something to tell. */
 void virtual_node_link(struct virtual_cluster *cluster, struct virtual_node *node);
 

@@ -330,8 +330,14 @@ static void begin_step(struct virtual_cluster *cluster, struct virtual_node *nod
         plan = scheduler_plan(node->scheduler, now_us);
     } while (!plan->part_count && !plan->swap_out_count && !plan->swap_in_count && plan->freed);
     uint64_t swapped = (uint64_t)plan->swap_out_count + plan->swap_in_count;
-    if (!plan->part_count && !swapped)
+    if (!plan->part_count && !swapped) {
+        if (plan->wake_us != UINT64_MAX && !node->wake_us) {
+            node->wake_us = plan->wake_us;
+            virtual_post(cluster, (struct virtual_event){
+                                      .at_us = plan->wake_us, .kind = EVENT_WAKE, .node = node});
+        }
         return;
+    }
     double slowness = node->is.slowness > 0 ? node->is.slowness : 1;
     node->plan = plan;
     node->shape = shape_of(plan);
@@ -383,6 +389,13 @@ void virtual_node_step_done(struct virtual_cluster *cluster, struct virtual_node
         part_done(cluster, node, &plan->parts[i]);
     virtual_reported(cluster, node);
     begin_step(cluster, node);
+}
+
+void virtual_node_wake(struct virtual_cluster *cluster, struct virtual_node *node)
+{
+    node->wake_us = 0;
+    if (!node->stepping)
+        begin_step(cluster, node);
 }
 
 void virtual_node_job(struct virtual_cluster *cluster, struct virtual_node *node,

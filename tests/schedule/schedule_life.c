@@ -10,19 +10,19 @@ static struct life *running; /* for an assertion of the code under test */
 
 const char *life_invariant_name(enum life_invariant invariant)
 {
-    static const char *const names[] = {"all",  "blocks",  "content",  "write",  "told",  "budget",
-                                        "time", "decodes", "oldest",   "victim", "order", "room",
-                                        "turn", "share",   "deadline", "starve", "ends",  "assert"};
+    static const char *const names[] = {"all",      "blocks", "content", "write",  "told",
+                                        "budget",   "time",   "decodes", "oldest", "victim",
+                                        "order",    "room",   "sibling", "turn",   "share",
+                                        "deadline", "starve", "ends",    "assert"};
     return names[invariant];
 }
 
 const char *life_event_name(enum life_event event)
 {
-    static const char *const names[] = {"added",      "refused",    "reserved",  "overtaken",
-                                        "admitted",   "swapped",    "dropped",   "swapped in",
-                                        "recomputed", "cancelled",  "failed",    "hit",
-                                        "evicted",    "full batch", "promoted",  "bound",
-                                        "finished",   "missed",     "held back", "took turns"};
+    static const char *const names[] = {
+        "added",      "refused",    "reserved",  "overtaken", "admitted",  "swapped", "dropped",
+        "swapped in", "recomputed", "cancelled", "failed",    "hit",       "evicted", "full batch",
+        "promoted",   "bound",      "finished",  "missed",    "held back", "awaited", "took turns"};
     return names[event];
 }
 

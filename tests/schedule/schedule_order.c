@@ -103,10 +103,63 @@ static bool is_held_by_share(struct life *life, const struct sequence *sequence)
     return false;
 }
 
+/* Blocks of the prompt that both have, whole, with the last row of `sequence` behind them. */
+static uint32_t blocks_alike(const struct life *life, const struct sequence *sequence,
+                             const struct sequence *other)
+{
+    uint32_t same = 0;
+    while (same < other->prompt_count && same + 1 < sequence->token_count &&
+           sequence->tokens[same] == other->tokens[same])
+        same++;
+    return prefix_hash_equal(sequence->root, other->root) ? same / life->config.block_tokens : 0;
+}
+
+/* Whether the rows of `other` are computed no later than those of `sequence` would be, in this turn
+ * of its tenant; if one of them is received, whether it may wait for that. */
+static bool is_before(const struct life *life, const struct sequence *other,
+                      const struct sequence *sequence, uint64_t turn)
+{
+    if (other->order >= sequence->order || other->class_index > sequence->class_index ||
+        (other->tenant != sequence->tenant && other->tenant->turn > turn))
+        return false;
+    if (other->state == SEQUENCE_RESERVED || sequence->plan == PLAN_RECEIVE)
+        return (other->state == SEQUENCE_RESERVED || other->state == SEQUENCE_PREFILL) &&
+               (sequence->awaits_us == UINT64_MAX ||
+                life->now_us - sequence->awaits_us < SCHEDULER_SIBLING_US);
+    const struct policy *policy = policy_of(life->config.policy);
+    return other->state == SEQUENCE_PREFILL &&
+           policy_rank(policy, other) <= policy_rank(policy, sequence);
+}
+
+/* A sibling that came before it is about to have rows of it in the cache: many, or the rest of the
+ * ones that it waits for already. */
+static bool awaits_sibling(const struct life *life, const struct sequence *sequence, uint64_t turn)
+{
+    uint32_t per = life->config.block_tokens, most = 0;
+    size_t cursor = 0;
+    if (!life->config.prefix_cache || sequence->preempted || sequence->state == SEQUENCE_SWAPPED)
+        return false;
+    for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));) {
+        bool remembers = other->remembers && (!other->chain.length || other->chain.stamp);
+        uint32_t alike = remembers && is_before(life, other, sequence, turn)
+                             ? blocks_alike(life, sequence, other)
+                             : 0;
+        if (alike <= other->chain.length)
+            continue;
+        most = alike > most ? alike : most;
+        if (other == sequence->awaits && other->order == sequence->awaits_order)
+            return true;
+    }
+    uint32_t cached = prefix_cache_match(scheduler_prefix_cache(life->scheduler), sequence->root,
+                                         sequence->tokens, sequence->token_count)
+                          .blocks;
+    return most > cached && 2 * (most - cached) * per >= sequence->token_count - cached * per;
+}
+
 /* `b`, which is new, gets no blocks while `a` waits. */
 static bool stands_first(struct life *life, const struct sequence *a, const struct sequence *b)
 {
-    if (!has_reservation(life, a) || a->class_index > b->class_index)
+    if (!has_reservation(life, a) || a->class_index > b->class_index || a->awaits)
         return false;
     if (a->tenant != b->tenant && is_held_by_share(life, a))
         return false;
@@ -119,8 +172,28 @@ static bool stands_first(struct life *life, const struct sequence *a, const stru
     return is_due(life, a) && (!is_due(life, b) || a->order < b->order);
 }
 
+/* It got blocks that it had room for, with those that were cached for it. */
+static void check_sibling(struct life *life, const struct sequence *got)
+{
+    uint32_t hits = got->computed / life->config.block_tokens, running = 0;
+    struct scheduler_load load = scheduler_load(life->scheduler);
+    uint32_t left = load.blocks[KV_BLOCK_FREE] + load.blocks[KV_BLOCK_CACHED];
+    struct sequence before = *got;
+    size_t cursor = 0;
+    for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));)
+        running += life->config.grow && life_runs(other, other->state);
+    before.state = SEQUENCE_WAITING;
+    before.computed = 0;
+    if (life->config.prefix_cache &&
+        left >= hits + running + prefix_cache_stuck(scheduler_prefix_cache(life->scheduler)) &&
+        awaits_sibling(life, &before, got->ranked_turn))
+        life_fail(life, HOLDS_SIBLING, "%llu got blocks for rows that a sibling computes",
+                  (unsigned long long)got->key.request);
+}
+
 void check_reserved(struct life *life, const struct sequence *got)
 {
+    check_sibling(life, got);
     size_t cursor = 0;
     uint32_t others, all = blocks_of(life, got->tenant, NULL, &others);
     if (blocks_of(life, got->tenant, got, &others) && others &&
@@ -138,7 +211,7 @@ void check_reserved(struct life *life, const struct sequence *got)
                                                                       : DID_OVERTAKE]++;
         if (other->class_index == got->class_index && !other->likely_late &&
             turn_before(other, got) < got->ranked_turn && fits(life, other) &&
-            !is_held_by_share(life, other))
+            !is_held_by_share(life, other) && !awaits_sibling(life, other, other->tenant->turn))
             life_fail(life, HOLDS_TURN, "%llu got blocks before %llu, whose tenant was served less",
                       (unsigned long long)got->key.request, (unsigned long long)other->key.request);
         if (stands_first(life, other, got))
@@ -169,7 +242,8 @@ static bool is_higher_waiting(struct life *life, uint32_t class_index)
 {
     size_t cursor = 0;
     for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));)
-        if (life_waits(other) && other->class_index < class_index && !is_held_by_share(life, other))
+        if (life_waits(other) && other->class_index < class_index && !other->awaits &&
+            !is_held_by_share(life, other))
             return true;
     return false;
 }
@@ -191,11 +265,15 @@ void check_waiting(struct life *life)
 {
     check_came_back(life);
     size_t cursor = 0;
-    for (struct sequence *sequence; (sequence = scheduler_next(life->scheduler, &cursor));)
-        if (life_waits(sequence) && fits(life, sequence) && !is_held_back(life, sequence) &&
-            !is_held_by_share(life, sequence))
+    for (struct sequence *sequence; (sequence = scheduler_next(life->scheduler, &cursor));) {
+        if (!life_waits(sequence) || !fits(life, sequence))
+            continue;
+        bool awaits = awaits_sibling(life, sequence, sequence->tenant->turn);
+        life->happened[DID_AWAIT] += awaits;
+        if (!awaits && !is_held_back(life, sequence) && !is_held_by_share(life, sequence))
             life_fail(life, HOLDS_ROOM, "%llu waits, and would fit",
                       (unsigned long long)sequence->key.request);
+    }
 }
 
 /* --- rows --- */

@@ -41,6 +41,9 @@ enum life_invariant {
      * one lacks, and no sequence comes back from a preemption while a higher one waits. */
     HOLDS_ORDER,
     HOLDS_ROOM, /* a sequence that fits gets blocks, even behind others without a reservation */
+    /* No sequence computes or receives a prefix that one before it is about to have in the cache,
+     * if it is no later for that. */
+    HOLDS_SIBLING,
     /* Blocks and rows go to the tenant that was served less. A light tenant beside a heavy one
      * waits hardly longer than alone. */
     HOLDS_TURN,
@@ -78,6 +81,7 @@ enum life_event {
     DID_FINISH,
     DID_MISS,       /* a sequence missed its deadline */
     DID_HOLD_BACK,  /* a sequence that fits waits: its tenant has its share */
+    DID_AWAIT,      /* a sequence that fits waits for its sibling's rows */
     DID_TAKE_TURNS, /* blocks went to a tenant that was served less, before one that came first */
     DID_COUNT
 };

@@ -57,7 +57,7 @@ static void test_long_answers_preempt_all_the_more(void **state)
                                    .now_ns = ticks};
     struct schedule_bench_result result, begun;
     assert_int_equal(schedule_bench_run(&bench, &result), STATUS_OK);
-    assert_true(result.swapped_out > 16 && result.dropped > 16);
+    assert_true(result.swapped_out >= 16 && result.dropped >= 16);
     bench.steps = 1;
     assert_int_equal(schedule_bench_run(&bench, &begun), STATUS_OK);
     assert_true(begun.swapped_out + begun.dropped <= 2);

@@ -324,6 +324,103 @@ static void test_what_is_distrusted_is_computed_anew(void **state)
     scheduler_destroy(s);
 }
 
+/* Four prompts that are alike come together: the rows of their prefix are computed once, in blocks
+ * that they share. */
+static void test_siblings_wait_for_the_rows_of_one(void **state)
+{
+    static const enum sequence_plan plans[] = {PLAN_LOCAL, PLAN_HAND_OFF};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct scheduler_config config = config_of(48, true, 0);
+        config.prefix_cache = true;
+        config.chunk_tokens = 16;
+        struct scheduler *s = make(&config);
+        uint32_t rows = 0, steps = 0;
+        for (uint64_t request = 1; request <= 4; request++)
+            add_at(s, request, plans[i], PRIORITY_NORMAL, 42, 8, 0);
+        assert_int_equal(reserved(s, 0), 1);
+        assert_int_equal(reserved(s, 0), 0); /* the others wait for it */
+        for (; find(s, 4)->computed < 42; steps++) {
+            const struct step_plan *plan = step(s);
+            assert_true(steps < 8 && plan->wake_us == UINT64_MAX);
+            for (uint32_t part = 0; part < plan->part_count; part++)
+                rows += plan->parts[part].row_count > 1 ? plan->parts[part].row_count : 0;
+        }
+        assert_int_equal(rows, 42 + 3 * 2);
+        assert_int_equal(steps, 4);
+        assert_true(free_blocks(s) >= 48 - 11 - 4);
+        scheduler_destroy(s);
+    }
+}
+
+/* A sibling that saves less than half, or that is of a higher class, doesn't wait. */
+static void test_siblings_that_gain_little_begin(void **state)
+{
+    (void)state;
+    struct scheduler_config config = config_of(48, true, 0);
+    config.prefix_cache = true;
+    struct scheduler *s = make(&config);
+    add(s, 1, 20, 8);
+    add(s, 2, 42, 8); /* 20 of its rows */
+    assert_int_equal(reserved(s, 0), 1);
+    assert_int_equal(reserved(s, 0), 2);
+    add(s, 3, 40, 8);                                  /* 20 of its rows, and 36 by 2 */
+    add_at(s, 4, PLAN_LOCAL, PRIORITY_HIGH, 42, 8, 0); /* the rows of 1 and 2 come behind its own */
+    assert_int_equal(reserved(s, 0), 4);
+    assert_int_equal(reserved(s, 0), 0);
+    scheduler_destroy(s);
+}
+
+/* A sibling goes on by itself when the one before it ends, fails or can't remember its blocks. */
+static void test_siblings_go_on_by_themselves(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct scheduler_config config = config_of(48, true, 0);
+        config.prefix_cache = true;
+        config.chunk_tokens = 16;
+        struct scheduler *s = make(&config);
+        add(s, 1, 42, 8);
+        add(s, 2, 42, 8);
+        add(s, 3, 42, 8);
+        step(s);
+        assert_int_equal(reserved(s, 0), 0);
+        if (i == 0)
+            scheduler_remove(s, find(s, 1));
+        else if (i == 1)
+            scheduler_fail(s, find(s, 1));
+        else
+            scheduler_distrust(s);
+        assert_int_equal(reserved(s, 0), 2);
+        assert_int_equal(find(s, 2)->computed, i == 2 ? 0 : 16);
+        assert_int_equal(reserved(s, 0), 0); /* 3 waits for 2 now */
+        scheduler_destroy(s);
+    }
+}
+
+/* A prompt that is received from elsewhere may come late: its sibling waits a while only. */
+static void test_a_sibling_waits_a_while_for_a_prompt_that_lands(void **state)
+{
+    (void)state;
+    struct scheduler_config config = config_of(48, true, 0);
+    config.prefix_cache = true;
+    for (int lands = 0; lands < 2; lands++) {
+        struct scheduler *s = make(&config);
+        add_at(s, 1, PLAN_RECEIVE, PRIORITY_NORMAL, 42, 8, 1000);
+        add_at(s, 2, PLAN_RECEIVE, PRIORITY_NORMAL, 42, 8, 1000);
+        assert_int_equal(reserved(s, 1000), 1);
+        assert_int_equal(reserved(s, 1000), 0);
+        assert_int_equal(scheduler_plan(s, 1000)->wake_us, 1000 + SCHEDULER_SIBLING_US);
+        assert_int_equal(reserved(s, 999 + SCHEDULER_SIBLING_US), 0);
+        if (lands)
+            assert_int_equal(scheduler_admit(s, find(s, 1), 5), FINISH_NONE);
+        assert_int_equal(reserved(s, (lands ? 999 : 1000) + SCHEDULER_SIBLING_US), 2);
+        assert_int_equal(find(s, 2)->computed, lands ? 40 : 0);
+        assert_int_equal(scheduler_plan(s, 2000 + SCHEDULER_SIBLING_US)->wake_us, UINT64_MAX);
+        scheduler_destroy(s);
+    }
+}
+
 /* However often it looks, a cached block counts as requested only when the sequence gets it. */
 static void test_who_waits_asks_the_cache_once(void **state)
 {
@@ -487,6 +584,10 @@ int main(void)
         cmocka_unit_test(test_a_prompt_skips_what_is_cached),
         cmocka_unit_test(test_what_lands_is_cached_only_when_it_is_admitted),
         cmocka_unit_test(test_what_is_distrusted_is_computed_anew),
+        cmocka_unit_test(test_siblings_wait_for_the_rows_of_one),
+        cmocka_unit_test(test_siblings_that_gain_little_begin),
+        cmocka_unit_test(test_siblings_go_on_by_themselves),
+        cmocka_unit_test(test_a_sibling_waits_a_while_for_a_prompt_that_lands),
         cmocka_unit_test(test_who_waits_asks_the_cache_once),
         cmocka_unit_test(test_policies_know_what_is_cached_of_a_prompt),
     };

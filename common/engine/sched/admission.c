@@ -4,7 +4,10 @@
 #include "common/base/domain/tenant_share.h"
 #include "common/engine/sched/scheduler_state.h"
 
-#define MATCHES 16 /* cache lookups of one round: each hashes a prompt */
+#include <string.h>
+
+#define MATCHES  16 /* cache lookups of one round: each hashes a prompt */
+#define SIBLINGS 64 /* sequences that one is compared with */
 
 uint32_t admission_hold_tokens(const struct sequence_spec *spec, uint32_t context)
 {
@@ -99,6 +102,103 @@ struct prefix_match admission_match(const struct scheduler *s, const struct sequ
                               reusable_tokens(sequence));
 }
 
+/* ---------------------------------------------------------------- siblings */
+
+static struct alike *alike_of(const struct scheduler *s, const struct sequence *sequence)
+{
+    return &s->heads[(sequence->head >> 1) & (s->bucket_count - 1)];
+}
+
+void admission_unlist(struct scheduler *s, struct sequence *sequence)
+{
+    if (sequence->is_listed)
+        TAILQ_REMOVE(alike_of(s, sequence), sequence, alike);
+    sequence->is_listed = false;
+}
+
+/* True: the other sequence's next whole blocks will be in the cache no later than this one would
+ * have computed them, or soon. A sequence that is received has no rows here. */
+static bool is_led_by(const struct scheduler *s, const struct sequence *sequence,
+                      const struct sequence *other)
+{
+    if (other->order >= sequence->order || other->class_index > sequence->class_index ||
+        other->tenant->turn > sequence->tenant->turn || !other->remembers ||
+        (other->chain.length && !other->chain.stamp))
+        return false;
+    if (other->state != SEQUENCE_RESERVED && (other->state != SEQUENCE_PREFILL || other->waits))
+        return false;
+    if (sequence->plan == PLAN_RECEIVE || other->state == SEQUENCE_RESERVED)
+        return sequence->awaits_us == UINT64_MAX ||
+               s->now_us < sequence->awaits_us + SCHEDULER_SIBLING_US;
+    return policy_rank(s->policy, other) <= policy_rank(s->policy, sequence);
+}
+
+/* Returns how many whole blocks of its prompt the other one has, too. */
+static uint32_t blocks_alike(const struct scheduler *s, const struct sequence *sequence,
+                             const struct sequence *other)
+{
+    uint32_t per = s->config.block_tokens, rows = reusable_tokens(sequence);
+    uint32_t most = min_u32(rows ? (rows - 1) / per : 0, other->prompt_count / per), same = 0;
+    if (other->head != sequence->head || !prefix_hash_equal(other->root, sequence->root))
+        return 0;
+    while (same < most && !memcmp(sequence->tokens + (size_t)same * per,
+                                  other->tokens + (size_t)same * per, per * sizeof(uint32_t)))
+        same++;
+    return same;
+}
+
+/* Chooses the sibling that saves it most rows, and at least half of those that no cache has. */
+static void find_sibling(struct scheduler *s, struct sequence *sequence)
+{
+    uint32_t most = 0, looks = SIBLINGS;
+    struct sequence *best = NULL, *next;
+    sequence->awaits = NULL;
+    for (struct sequence *other = TAILQ_FIRST(alike_of(s, sequence)); other && looks--;
+         other = next) {
+        next = TAILQ_NEXT(other, alike);
+        if (other->state == SEQUENCE_DECODE || other->state == SEQUENCE_HELD) {
+            admission_unlist(s, other);
+            continue;
+        }
+        uint32_t alike = is_led_by(s, sequence, other) ? blocks_alike(s, sequence, other) : 0;
+        if (alike > most && alike > other->chain.length) {
+            most = alike;
+            best = other;
+        }
+    }
+    if (!best)
+        return;
+    uint32_t per = s->config.block_tokens, cached = admission_match(s, sequence).blocks;
+    if (most <= cached || 2 * (most - cached) * per < sequence->token_count - cached * per)
+        return;
+    sequence->awaits = best;
+    sequence->awaits_order = best->order;
+    sequence->awaits_blocks = most;
+    if (sequence->awaits_us == UINT64_MAX)
+        sequence->awaits_us = s->now_us;
+}
+
+/* True: it is better to wait for the sibling that computes or receives its prefix. */
+static bool awaits_sibling(struct scheduler *s, struct sequence *sequence)
+{
+    const struct sequence *other = sequence->awaits;
+    if (!sequence->head || sequence->preempted)
+        return false;
+    bool goes_on = other && other->tokens && other->order == sequence->awaits_order &&
+                   other->chain.length < sequence->awaits_blocks;
+    if (!goes_on || !is_led_by(s, sequence, other))
+        find_sibling(s, sequence);
+    if (!sequence->awaits)
+        return false;
+    uint64_t until_us = sequence->awaits_us + SCHEDULER_SIBLING_US;
+    bool received = sequence->plan == PLAN_RECEIVE || sequence->awaits->state == SEQUENCE_RESERVED;
+    if (received && until_us < s->wake_us)
+        s->wake_us = until_us;
+    return true;
+}
+
+/* ---------------------------------------------------------------- blocks for one */
+
 /* Some of the `need` blocks may be cached. Lookups are counted: a waiting sequence looks again in
  * each round. */
 static bool has_room_with_cached(struct scheduler *s, const struct sequence *sequence,
@@ -156,6 +256,9 @@ static bool take_blocks(struct scheduler *s, struct sequence *sequence)
         if (!take_with_cached(s, sequence, need))
             return false;
         sequence->state = sequence->plan == PLAN_RECEIVE ? SEQUENCE_RESERVED : SEQUENCE_PREFILL;
+        if (sequence->head && !sequence->is_listed) /* its siblings find it from now on */
+            TAILQ_INSERT_TAIL(alike_of(s, sequence), sequence, alike);
+        sequence->is_listed = sequence->head != 0;
     }
     s->growers += scheduler_runs(sequence);
     return true;
@@ -257,6 +360,7 @@ static void begin_round(struct scheduler *s)
     s->matches_left = MATCHES;
     s->online_waits = false;
     s->blocked = NULL;
+    s->wake_us = UINT64_MAX;
     s->had_turns = false;
     s->queue_is_built = true;
 }
@@ -299,6 +403,11 @@ static struct sequence *reserve_next(struct scheduler *s)
              s->blocked->tenant->turn < sequence->tenant->turn))
             break; /* it may have been preempted for `blocked`: it must not take the room back */
         if (!is_within_share(s, sequence)) {
+            s->online_waits |= sequence->class_index != offline;
+            continue;
+        }
+        bool looks = sequence->awaits || has_room(s, admission_need(s, sequence));
+        if (looks && awaits_sibling(s, sequence)) {
             s->online_waits |= sequence->class_index != offline;
             continue;
         }

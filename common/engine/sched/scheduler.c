@@ -26,6 +26,7 @@ static void settle_config(struct scheduler *s)
                                    : limits->max_batch_sequences + config->chunk_tokens;
     s->cost = config->cost.prefill_row_us > 0 ? config->cost : cost_model_default();
     s->policy = policy_of(config->policy);
+    s->wake_us = UINT64_MAX;
     s->blocks_per_sequence = scheduler_blocks_for(s, config->context);
     for (s->bucket_count = 1; s->bucket_count < config->max_sequences;)
         s->bucket_count *= 2;
@@ -49,6 +50,7 @@ static bool allocate(struct scheduler *s)
     s->sequences = calloc(n, sizeof *s->sequences);
     s->empty = calloc(n, sizeof *s->empty);
     s->buckets = calloc(s->bucket_count, sizeof *s->buckets);
+    s->heads = calloc(s->bucket_count, sizeof *s->heads);
     s->by_arrival = calloc(n, sizeof *s->by_arrival);
     s->scratch = calloc(BATCH_GROUPS * n, sizeof *s->scratch);
     s->queue.entries = calloc(n, sizeof *s->queue.entries);
@@ -61,7 +63,9 @@ static bool allocate(struct scheduler *s)
     s->swap_ins.list = calloc(slots, sizeof *s->swap_ins.list);
     s->plan_swap_ins.list = calloc(slots, sizeof *s->plan_swap_ins.list);
     s->plan_swap_outs.list = calloc(slots, sizeof *s->plan_swap_outs.list);
-    return s->sequences && s->empty && s->buckets && s->by_arrival && s->scratch &&
+    for (uint32_t i = 0; s->heads && i < s->bucket_count; i++)
+        TAILQ_INIT(&s->heads[i]);
+    return s->sequences && s->empty && s->buckets && s->heads && s->by_arrival && s->scratch &&
            s->queue.entries && s->parts && s->lacking && s->block_ids && s->end_ids && s->slots &&
            s->counted && s->swap_ins.list && s->plan_swap_ins.list && s->plan_swap_outs.list &&
            tenants_init(&s->tenants, s->config.max_sequences, s->config.turn_tokens) == STATUS_OK &&
@@ -114,6 +118,7 @@ void scheduler_destroy(struct scheduler *s)
     free(s->sequences);
     free(s->empty);
     free(s->buckets);
+    free(s->heads);
     free(s->by_arrival);
     free(s->scratch);
     free(s->queue.entries);
@@ -180,12 +185,15 @@ enum status scheduler_add(struct scheduler *s, const struct sequence_spec *spec,
         .score_next = scores ? spec->sampling.prompt_logprobs_from : UINT32_MAX,
         .sampling = spec->sampling,
         .constraint = spec->constraint,
+        .awaits_us = UINT64_MAX,
         .blocks = blocks};
     s->deadline_count += spec->deadline_left_us > 0;
     if (s->policy->weighs_prompts || spec->deadline_left_us)
         slot->likely_cached = admission_match(s, slot).blocks * s->config.block_tokens;
     if (s->policy->came)
         s->policy->came(slot, &s->cost);
+    if (s->cache && spec->token_count >= s->config.block_tokens)
+        slot->head = prefix_hash_block(spec->root, tokens, s->config.block_tokens).low | 1;
     s->by_arrival[s->count++] = slot;
     *bucket = slot;
     admission_end_round(s);
@@ -218,6 +226,7 @@ void scheduler_remove(struct scheduler *s, struct sequence *sequence)
     while (*link != sequence)
         link = &(*link)->next_in_bucket;
     *link = sequence->next_in_bucket;
+    admission_unlist(s, sequence);
     preemption_forget(s, sequence);
     tenants_leave(&s->tenants, sequence->tenant, s->now_us);
     s->deadline_count -= sequence->deadline_us != UINT64_MAX;
@@ -277,7 +286,7 @@ const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
 {
     scheduler_set_now(s, now_us);
     admission_end_round(s);
-    s->plan = (struct step_plan){.parts = s->parts};
+    s->plan = (struct step_plan){.parts = s->parts, .wake_us = s->wake_us};
     tenants_set_turns(&s->tenants);
     preemption_begin_plan(s);
     promote_starved(s);

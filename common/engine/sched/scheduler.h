@@ -22,6 +22,8 @@
 
 struct scheduler;
 
+#define SCHEDULER_SIBLING_US 100000 /* the longest wait for a prompt that is received */
+
 /* block_tokens, block_count, max_sequences, chunk_tokens and context are required. In the other
  * fields 0 selects the value that the field's comment gives. */
 struct scheduler_config {
@@ -103,6 +105,12 @@ enum status scheduler_add(struct scheduler *scheduler, const struct sequence_spe
  * While others are here, or were lately, a tenant that holds blocks gets no more than its share
  * (tenant_share). Its sequences wait then, and those behind them don't.
  *
+ * A sequence that fits waits while a sibling on the worker, which came before it, computes or
+ * receives the prefix of both, if that saves at least half of its prompt's rows: the cache has them
+ * then. It isn't the later for that where both are computed here, as the sibling's rows go first.
+ * If one is received, it waits at most SCHEDULER_SIBLING_US. It goes on by itself once the
+ * sibling ends, fails or is preempted. It holds up no other, except offline ones.
+ *
  * With `grow`, one free block is left for each sequence that runs, and a preempted sequence doesn't
  * come back while one of a higher class waits. Preempted sequences that fit get blocks on the way
  * and are not returned: the caller knows them. */
@@ -139,6 +147,8 @@ struct step_plan {
     const struct planned_rows *parts;   /* at most max_batch_sequences */
     uint32_t swap_out_count, swap_in_count, part_count;
     bool freed; /* blocks were freed: waiting sequences may fit now, without any other event */
+    /* Plan again by then: a sequence waits for its sibling no longer. UINT64_MAX: none does. */
+    uint64_t wake_us;
 };
 /* Plans the next step; valid until the next call. There is nothing to do if part_count is 0 and
  * nothing is swapped. Then sleep only if `freed` is false, too. */

@@ -30,6 +30,7 @@ struct scheduler {
     struct sequence **empty;    /* [max_sequences]: the empty slots, max_sequences - count */
     struct sequence **buckets;  /* [bucket_count], a power of two: lists by hash of the key */
     uint32_t bucket_count;
+    TAILQ_HEAD(alike, sequence) * heads; /* [bucket_count]: lists by `head` */
     struct sequence **by_arrival;        /* [max_sequences]: the live ones, first come first */
     struct ranked *scratch;              /* [BATCH_GROUPS, max_sequences] */
     struct planned_rows *parts;          /* [max_batch_sequences] */
@@ -46,6 +47,7 @@ struct scheduler {
         matches_left; /* in this round: lookups for sequences that fit only with cached blocks */
     uint32_t growers; /* sequences that run and may need a block soon */
     struct sequence *blocked; /* the first of the last round that didn't fit */
+    uint64_t wake_us;         /* in this round: then one waits for its sibling no longer */
 
     /* preemption.c */
     uint32_t *slots;           /* [host_slots]: free ones */
@@ -111,6 +113,8 @@ bool admission_make_free(struct scheduler *s, uint32_t count);
 bool admission_make_room(struct scheduler *s, uint32_t need);
 /* Appends `count` blocks to the sequence's. They are free (admission_make_free). */
 void admission_take(struct scheduler *s, struct sequence *sequence, uint32_t count);
+/* Its siblings don't find it any more. */
+void admission_unlist(struct scheduler *s, struct sequence *sequence);
 /* Something changed: the next scheduler_reserve begins a new round. */
 void admission_end_round(struct scheduler *s);
 /* Counts the blocks that each tenant holds. One that several sequences of a tenant share counts

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 enum sequence_state {
     SEQUENCE_WAITING,  /* added, or preempted and dropped; too few blocks are free */
@@ -76,8 +77,18 @@ struct sequence {
     struct prefix_hash root;   /* its prompt's in the prefix cache */
     struct prefix_chain chain; /* its blocks that went into the prefix cache, or were tried */
     bool remembers;            /* its whole blocks go into the prefix cache */
-    struct sampling sampling;  /* its biases are owned */
-    uint32_t constraint;       /* the caller's number of the constraint on its answer; 0: none */
+    /* admission: the name of its first whole block, by which its siblings are found; 0: it has
+     * none. */
+    uint64_t head;
+    bool is_listed; /* it is in the list of its head's bucket, and may compute its prompt */
+    TAILQ_ENTRY(sequence) alike;
+    /* It waits until the sequence of this slot and order has so many blocks in the cache. */
+    struct sequence *awaits; /* NULL: it waits for none */
+    uint64_t awaits_order;
+    uint64_t awaits_us; /* since the first time that it waited so; UINT64_MAX: it never did */
+    uint32_t awaits_blocks;
+    struct sampling sampling; /* its biases are owned */
+    uint32_t constraint;      /* the caller's number of the constraint on its answer; 0: none */
     bool complete; /* set by the caller before its last token: the constraint allows no more */
 };
 

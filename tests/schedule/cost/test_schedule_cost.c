@@ -90,7 +90,8 @@ static void check_preempted(const struct mode *mode, const struct schedule_bench
         assert_true(result->swapped_out > 0 && result->dropped > 0);
         assert_true(result->swapped_out + result->dropped >= sequences / 4);
     } else {
-        assert_true(result->swapped_out + result->dropped == 0);
+        /* room for all on average: answers may all be long at once */
+        assert_true(result->swapped_out + result->dropped <= sequences / 8);
     }
 }
 

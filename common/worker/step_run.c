@@ -322,7 +322,7 @@ void step_run_plan(struct step_run *run, const struct step_plan *plan)
         run->failed_in_row = 0;
     }
     report.took_us = clock_now_us() - begun_us;
-    scheduler_step_done(run->scheduler, report.took_us, report.swap_us);
+    scheduler_step_done(run->scheduler, plan, report.took_us, report.swap_us);
     if (run->sends_reports)
         run->reports[run->report_count++] = report;
     step_results(run, plan);

@@ -382,7 +382,7 @@ void virtual_node_step_done(struct virtual_cluster *cluster, struct virtual_node
 {
     const struct step_plan *plan = node->plan;
     node->stepping = false;
-    scheduler_step_done(node->scheduler, node->took_us, node->swap_us);
+    scheduler_step_done(node->scheduler, plan, node->took_us, node->swap_us);
     /* Prompts that end with it take their rows along. */
     placement_worker_stepped(&cluster->placement, node->key, node->shape.prefill_rows);
     for (uint32_t i = 0; i < plan->part_count; i++)

@@ -5,18 +5,27 @@
 
 /* --- the plan --- */
 
+bool life_is_barred(const struct life *life, const struct sequence *sequence)
+{
+    uint32_t answer = sequence_answer_count(sequence) + sequence->pending;
+    return sequence->pending && (sequence->needs_token || answer >= sequence->sampling.max_tokens ||
+                                 sequence->token_count + sequence->pending >= life->config.context);
+}
+
 void check_before(struct life *life)
 {
     size_t cursor = 0;
     life->before_count = 0;
     for (struct sequence *sequence; (sequence = scheduler_next(life->scheduler, &cursor));)
-        life->before[life->before_count++] = (struct glimpse){.sequence = sequence,
-                                                              .state = sequence->state,
-                                                              .ran_us = sequence->ran_us,
-                                                              .computed = sequence->computed,
-                                                              .promoted = sequence->promoted,
-                                                              .preempted = sequence->preempted,
-                                                              .arriving = sequence->arriving};
+        life->before[life->before_count++] =
+            (struct glimpse){.sequence = sequence,
+                             .state = sequence->state,
+                             .ran_us = sequence->ran_us,
+                             .computed = sequence->computed,
+                             .promoted = sequence->promoted,
+                             .preempted = sequence->preempted,
+                             .arriving = sequence->arriving,
+                             .barred = life_is_barred(life, sequence)};
 }
 
 const struct planned_rows *life_part_of(const struct step_plan *plan,
@@ -39,11 +48,12 @@ static void check_budget(struct life *life, const struct step_plan *plan)
             life_fail(life, HOLDS_BUDGET, "two parts for one sequence");
         if (!decodes && sequence->state != SEQUENCE_PREFILL)
             life_fail(life, HOLDS_BUDGET, "rows for a sequence in state %d", sequence->state);
-        uint32_t end = sequence->computed + part->row_count;
-        if (part->row_count == 0 || end > sequence->token_count ||
-            part->samples != (end == sequence->token_count) || (decodes && part->row_count != 1))
-            life_fail(life, HOLDS_BUDGET, "rows %u to %u of %u", sequence->computed, end,
-                      sequence->token_count);
+        uint32_t end = part->first + part->row_count;
+        uint32_t token_count = sequence->token_count + sequence->pending;
+        if (part->row_count == 0 || end > token_count || part->first != sequence->computed ||
+            part->decodes != decodes || part->samples != (end == token_count) ||
+            (decodes && part->row_count != 1))
+            life_fail(life, HOLDS_BUDGET, "rows %u to %u of %u", part->first, end, token_count);
         rows += part->row_count;
         prompt_rows += decodes ? 0 : part->row_count;
     }
@@ -65,8 +75,8 @@ static void check_decodes(struct life *life, const struct step_plan *plan)
             continue;
         uint32_t room = glimpse->sequence->block_count * life->config.block_tokens;
         if (life_part_of(plan, glimpse->sequence) || life_waits(glimpse->sequence) ||
-            glimpse->sequence->computed + 1 > room)
-            had_place++; /* rows, or no block for them */
+            glimpse->sequence->computed + 1 > room || glimpse->barred)
+            had_place++; /* rows, or no block or no token for them */
         else
             absent++;
     }
@@ -94,7 +104,8 @@ static void check_oldest(struct life *life, const struct step_plan *plan)
         life_fail(life, HOLDS_OLDEST, "%llu, oldest of the highest class, was preempted",
                   (unsigned long long)sequence->key.request);
     bool has_place = life->config.policy == POLICY_FCFS && oldest->state == SEQUENCE_DECODE &&
-                     !life_is_offline(sequence) && sequence->tenant->turn == 0;
+                     !life_is_offline(sequence) && sequence->tenant->turn == 0 && !oldest->barred &&
+                     !plan->drain;
     bool has_no_memory = others == 1 && scheduler_load(life->scheduler).blocks[KV_BLOCK_FREE] == 0;
     if (has_place && !has_no_memory && !life_part_of(plan, sequence))
         life_fail(life, HOLDS_OLDEST, "%llu, oldest of the highest class, has no row",
@@ -138,7 +149,9 @@ void check_plan(struct life *life, const struct step_plan *plan)
 {
     check_deadlines(life, plan);
     check_budget(life, plan);
-    check_decodes(life, plan);
+    check_fed(life, plan);
+    if (!plan->drain)
+        check_decodes(life, plan);
     check_oldest(life, plan);
     check_victims(life);
     check_order(life, plan);
@@ -228,6 +241,7 @@ void check_blocks(struct life *life)
     }
     for (uint32_t i = 0; i < life->config.block_count; i++)
         free_blocks += holds[i] == 0;
+    free_blocks -= flight_blocks(life, holds);
     struct scheduler_load load = scheduler_load(life->scheduler);
     uint32_t not_held = load.blocks[KV_BLOCK_FREE] + load.blocks[KV_BLOCK_CACHED];
     if (not_held != free_blocks)

@@ -136,7 +136,7 @@ static void step(void)
                        ? DECODE_ROW_US
                        : (uint64_t)PROMPT_ROW_US * plan->parts[i].row_count;
     service.now_us += took_us + swap_us;
-    scheduler_step_done(service.scheduler, took_us, swap_us);
+    scheduler_step_done(service.scheduler, plan, took_us, swap_us);
     for (uint32_t i = 0; i < plan->part_count; i++) {
         const struct planned_rows *part = &plan->parts[i];
         struct asked *asked = asked_of(part->sequence);

@@ -10,10 +10,10 @@ static struct life *running; /* for an assertion of the code under test */
 
 const char *life_invariant_name(enum life_invariant invariant)
 {
-    static const char *const names[] = {"all",      "blocks", "content", "write",  "told",
-                                        "budget",   "time",   "decodes", "oldest", "victim",
-                                        "order",    "room",   "sibling", "turn",   "share",
-                                        "deadline", "starve", "ends",    "assert"};
+    static const char *const names[] = {
+        "all",     "blocks",   "content", "write",  "told",  "budget",  "time",
+        "decodes", "oldest",   "victim",  "order",  "room",  "sibling", "turn",
+        "share",   "deadline", "starve",  "flight", "token", "ends",    "assert"};
     return names[invariant];
 }
 
@@ -22,7 +22,8 @@ const char *life_event_name(enum life_event event)
     static const char *const names[] = {
         "added",      "refused",    "reserved",  "overtaken", "admitted",  "swapped", "dropped",
         "swapped in", "recomputed", "cancelled", "failed",    "hit",       "evicted", "full batch",
-        "promoted",   "bound",      "finished",  "missed",    "held back", "awaited", "took turns"};
+        "promoted",   "bound",      "finished",  "missed",    "held back", "awaited", "took turns",
+        "fed",        "late",       "deferred",  "drained",   "broke"};
     return names[event];
 }
 
@@ -96,18 +97,18 @@ static void count_moves(struct life *life, const struct step_plan *plan)
                plan->swap_out_count, plan->swap_in_count, load.blocks[KV_BLOCK_FREE], load.waiting);
 }
 
-static void tell(struct life *life, const struct planned_rows *part, uint32_t token)
+void life_tell(struct life *life, const struct planned_rows *part, uint32_t token)
 {
     struct sequence *sequence = part->sequence;
     if (part->samples && life_chance(life, 200)) {
         life->happened[DID_FAIL]++;
-        sequence->state = SEQUENCE_HELD; /* as the step loop does */
+        flight_lost(life, sequence, false);
+        scheduler_fail(life->scheduler, sequence);
         return;
     }
-    bool prefill = sequence->state == SEQUENCE_PREFILL;
     enum finish_reason finish = scheduler_rows_done(life->scheduler, part, token);
     life->happened[DID_RECOMPUTE] +=
-        prefill && part->samples &&
+        !part->decodes && part->samples &&
         sequence->emitted_count > life_shadow(life, sequence->key)->token_count;
     if (finish != FINISH_NONE)
         requests_finished(life, sequence);
@@ -122,9 +123,9 @@ static void run_plan(struct life *life, const struct step_plan *plan)
     uint64_t took_us = 1 + life_below(life, 30000);
     life->now_us += took_us;
     check_learns(life, plan, took_us);
-    scheduler_step_done(life->scheduler, took_us, 100);
+    scheduler_step_done(life->scheduler, plan, took_us, 100);
     for (uint32_t i = 0; i < plan->part_count; i++)
-        tell(life, &plan->parts[i], drawn[i]);
+        life_tell(life, &plan->parts[i], drawn[i]);
 }
 
 static void reserve(struct life *life)
@@ -145,7 +146,8 @@ static void reserve(struct life *life)
 
 static bool is_idle(const struct step_plan *plan)
 {
-    return !plan->part_count && !plan->swap_out_count && !plan->swap_in_count && !plan->freed;
+    return !plan->part_count && !plan->swap_out_count && !plan->swap_in_count && !plan->freed &&
+           !plan->drain;
 }
 
 /* Ends those that miss their deadlines, as the step loop does. */
@@ -160,8 +162,10 @@ static void end_missed(struct life *life)
                    sequence->key.attempt);
         if (life_waits(sequence) || life_chance(life, 2))
             requests_remove(life, sequence);
-        else
+        else {
+            flight_lost(life, sequence, false);
             scheduler_fail(life->scheduler, sequence);
+        }
     }
 }
 
@@ -175,9 +179,12 @@ static void step(struct life *life)
     const struct step_plan *plan = scheduler_plan(life->scheduler, life->now_us);
     count_moves(life, plan);
     check_plan(life, plan);
-    bool idle = is_idle(plan);
+    bool idle = is_idle(plan) && !life->flights[0].plan;
     uint64_t planned_us = life->now_us;
-    run_plan(life, plan);
+    if (life->config.runs_ahead)
+        flight_step(life, plan);
+    else
+        run_plan(life, plan);
     check_blocks(life);
     if (!idle)
         return;
@@ -190,7 +197,7 @@ static void step(struct life *life)
 
 /* --- a life --- */
 
-static void begin(struct life *life)
+static void begin(struct life *life, bool runs_ahead)
 {
     static const uint32_t end_ids[] = {LIFE_END_ID};
     struct cost_model cost = cost_model_default();
@@ -219,7 +226,8 @@ static void begin(struct life *life)
         .prefix_cache = life_chance(life, 2),
         .eviction = (enum eviction_policy)life_below(life, EVICTION_POLICIES),
         .turn_tokens = 1 + (uint32_t)(rng_at(life->seed, 4, 0) % 64),
-        .table_seed = seed};
+        .table_seed = seed,
+        .runs_ahead = runs_ahead};
     life->config.max_batch_tokens =
         life->config.max_batch_sequences + (life_chance(life, 2) ? chunk : life_below(life, 4));
     life->cost = cost;
@@ -234,7 +242,8 @@ static void begin(struct life *life)
 static void live(struct life *life, uint32_t steps)
 {
     uint32_t drain = 0;
-    for (size_t cursor = 0; steps || scheduler_next(life->scheduler, &cursor); cursor = 0) {
+    for (size_t cursor = 0;
+         steps || life->flights[0].plan || scheduler_next(life->scheduler, &cursor); cursor = 0) {
         life->draining = steps == 0;
         if (life->draining && ++drain > LIFE_DRAIN_STEPS)
             life_fail(life, HOLDS_ENDS, "some never end");
@@ -259,7 +268,7 @@ static void live(struct life *life, uint32_t steps)
         life_fail(life, HOLDS_BLOCKS, "cached blocks that nobody holds can't be evicted");
 }
 
-void life_run(struct life *life, uint64_t seed, uint32_t steps, bool trace_it)
+void life_run(struct life *life, uint64_t seed, bool runs_ahead, uint32_t steps, bool trace_it)
 {
     struct sigaction ours = {.sa_handler = on_abort, .sa_flags = SA_NODEFER}, old;
     uint64_t happened[DID_COUNT], done = life->step_count;
@@ -275,7 +284,7 @@ void life_run(struct life *life, uint64_t seed, uint32_t steps, bool trace_it)
     running = life;
     sigaction(SIGABRT, &ours, &old);
     if (!sigsetjmp(life->bail, 1)) {
-        begin(life);
+        begin(life, runs_ahead);
         live(life, steps);
     }
     sigaction(SIGABRT, &old, NULL);

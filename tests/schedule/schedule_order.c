@@ -119,16 +119,19 @@ static uint32_t blocks_alike(const struct life *life, const struct sequence *seq
 static bool is_before(const struct life *life, const struct sequence *other,
                       const struct sequence *sequence, uint64_t turn)
 {
+    /* A step in flight may compute its last rows. */
+    bool computes =
+        other->state == SEQUENCE_PREFILL ||
+        (other->in_flight && other->chain.length < other->prompt_count / life->config.block_tokens);
     if (other->order >= sequence->order || other->class_index > sequence->class_index ||
         (other->tenant != sequence->tenant && other->tenant->turn > turn))
         return false;
     if (other->state == SEQUENCE_RESERVED || sequence->plan == PLAN_RECEIVE)
-        return (other->state == SEQUENCE_RESERVED || other->state == SEQUENCE_PREFILL) &&
+        return (other->state == SEQUENCE_RESERVED || computes) &&
                (sequence->awaits_us == UINT64_MAX ||
                 life->now_us - sequence->awaits_us < SCHEDULER_SIBLING_US);
     const struct policy *policy = policy_of(life->config.policy);
-    return other->state == SEQUENCE_PREFILL &&
-           policy_rank(policy, other) <= policy_rank(policy, sequence);
+    return computes && policy_rank(policy, other) <= policy_rank(policy, sequence);
 }
 
 /* A sibling that came before it is about to have rows of it in the cache: many, or the rest of the
@@ -284,7 +287,7 @@ static bool is_poor(const struct life *life, const struct step_plan *plan,
 {
     const struct sequence *sequence = glimpse->sequence;
     uint32_t room = sequence->block_count * life->config.block_tokens;
-    return sequence->state == glimpse->state && !life_part_of(plan, sequence) &&
+    return sequence->state == glimpse->state && !glimpse->barred && !life_part_of(plan, sequence) &&
            (sequence->state == SEQUENCE_PREFILL ||
             (sequence->state == SEQUENCE_DECODE && sequence->computed < room));
 }

@@ -1,5 +1,6 @@
 /* Moves requests through their lives, whatever the schedule does: they come, land, are admitted,
  * cancelled, read, and end. */
+#include "common/base/u32.h"
 #include "tests/schedule/schedule_sim.h"
 
 #include <stdlib.h>
@@ -18,6 +19,7 @@ static void remember(struct life *life, const struct sequence *sequence)
 void requests_remove(struct life *life, struct sequence *sequence)
 {
     life_shadow(life, sequence->key)->live = false;
+    flight_lost(life, sequence, true);
     scheduler_remove(life->scheduler, sequence);
 }
 
@@ -46,7 +48,8 @@ static void arrive(struct life *life)
         .tenant = life->tenants < 2 ? 0 : life_below(life, life->tenants),
         .deadline_left_us =
             life->deadlines && life_chance(life, 3) ? 1 + life_below(life, 2000000) : 0,
-        .sampling = sampling_default()};
+        .sampling = sampling_default(),
+        .needs_token = rng_at(life->seed, 8, life->next_request) % 4 == 0};
     spec.emitted_count = life_chance(life, 4) ? life_below(life, spec.token_count) : 0;
     spec.sampling.max_tokens = spec.emitted_count + 1 + life_below(life, 30);
     spec.sampling.seed = life_below(life, 1000);
@@ -81,6 +84,7 @@ void requests_land(struct life *life)
 void requests_finished(struct life *life, struct sequence *sequence)
 {
     check_answer(life, sequence);
+    flight_lost(life, sequence, false);
     life->happened[DID_FINISH]++;
     life_trace(life, "%llu.%u ends", (unsigned long long)sequence->key.request,
                sequence->key.attempt);
@@ -106,7 +110,8 @@ static void happen_to(struct life *life, struct sequence *sequence)
     if (sequence->state == SEQUENCE_RESERVED && life_chance(life, 2)) {
         admit(life, sequence);
     } else if (sequence->state == SEQUENCE_HELD && life_chance(life, 2)) {
-        check_reads(life, sequence, sequence->computed); /* a reader's last look */
+        if (!sequence->in_flight) /* a reader's last look */
+            check_reads(life, sequence, min_u32(sequence->computed, sequence->token_count));
         requests_remove(life, sequence);
     } else if (!life->draining && life_chance(life, 20)) {
         life->happened[DID_CANCEL]++;

@@ -3,7 +3,9 @@
  * played. A row's content is a hash of its sequence's tokens up to it, written into the block that
  * the plan names. Swaps carry contents, a sender writes into landing blocks at any moment, and the
  * next token is drawn from the last row's content. So if a block is given away too early, moved too
- * late or written by two, a sequence reads wrong rows.
+ * late or written by two, a sequence reads wrong rows. A life with steps in flight
+ * (schedule_flight.c) plans the next step before the last has ended; its device computes a step at
+ * any moment until that step ends.
  *
  * The list below names the invariants; schedule_check.c and schedule_order.c check them. */
 #ifndef BATON_TESTS_SCHEDULE_SIM_H
@@ -54,6 +56,11 @@ enum life_invariant {
     HOLDS_DEADLINE,
     /* a sequence starved beyond the bound goes before others; starved ones by arrival */
     HOLDS_STARVE,
+    /* no block of a step in flight is free, and none that the step writes is another's */
+    HOLDS_FLIGHT,
+    /* No row comes before its token is known here, unless the step in flight draws and feeds it. No
+     * result counts for a sequence that has ended. */
+    HOLDS_TOKEN,
     HOLDS_ENDS,   /* every sequence ends, and no wake-up is lost */
     HOLDS_ASSERT, /* no assertion of the code is reached */
     HOLDS_COUNT
@@ -83,6 +90,11 @@ enum life_event {
     DID_HOLD_BACK,  /* a sequence that fits waits: its tenant has its share */
     DID_AWAIT,      /* a sequence that fits waits for its sibling's rows */
     DID_TAKE_TURNS, /* blocks went to a tenant that was served less, before one that came first */
+    DID_FEED,       /* a row was planned on a token that only the device knew */
+    DID_LATE,       /* a result came after its sequence had ended */
+    DID_DEFER,      /* a sequence was removed while it was in flight */
+    DID_DRAIN,      /* a preemption waited for the step in flight */
+    DID_BREAK,      /* a step failed while another one was queued behind it */
     DID_COUNT
 };
 const char *life_event_name(enum life_event event);
@@ -103,6 +115,24 @@ struct glimpse {
     uint64_t ran_us;
     uint32_t computed;
     bool promoted, preempted, arriving;
+    bool barred; /* the host must know its last token first */
+};
+
+/* A part of a step in flight, as the device got it. */
+struct flight_part {
+    const struct planned_rows *part;
+    struct sequence *sequence;
+    bool ended; /* the sequence ended, failed or was removed meanwhile */
+    uint32_t known, tokens[LIFE_CONTEXT];
+    uint32_t block_count, blocks[LIFE_BLOCKS], seed, drawn;
+};
+struct flight {
+    const struct step_plan *plan; /* NULL: none */
+    bool computed, fails;
+    uint64_t took_us;
+    struct flight_part parts[LIFE_SEQUENCES];
+    uint32_t samples[LIFE_SEQUENCES]; /* drawn tokens */
+    bool holds[LIFE_BLOCKS];          /* blocks that it uses, or that its sequences hold */
 };
 
 struct life {
@@ -119,6 +149,7 @@ struct life {
     uint64_t blocks[LIFE_BLOCKS][LIFE_BLOCK_TOKENS], slots[LIFE_SLOTS][LIFE_BLOCK_TOKENS];
     struct glimpse before[LIFE_SEQUENCES];
     uint32_t before_count;
+    struct flight flights[2]; /* the older one first */
     uint64_t happened[DID_COUNT];
     enum life_invariant broken;
     char failure[256];
@@ -126,9 +157,9 @@ struct life {
     sigjmp_buf bail;
 };
 
-/* Runs `steps` steps, and more until all sequences have ended. Sets `broken` and `failure` if an
- * invariant broke. Adds to happened[]. */
-void life_run(struct life *life, uint64_t seed, uint32_t steps, bool trace);
+/* Runs `steps` steps, and more until all sequences have ended. `runs_ahead`: with steps in flight.
+ * Sets `broken` and `failure` if an invariant broke. Adds to happened[]. */
+void life_run(struct life *life, uint64_t seed, bool runs_ahead, uint32_t steps, bool trace);
 
 /* for the files of one life: */
 void life_fail(struct life *life, enum life_invariant invariant, const char *format, ...)
@@ -169,6 +200,20 @@ static inline bool life_runs(const struct sequence *sequence, enum sequence_stat
 const struct planned_rows *life_part_of(const struct step_plan *plan,
                                         const struct sequence *sequence); /* NULL: none */
 
+/* --- schedule_flight.c: steps in flight --- */
+
+/* Hands the rows of a plan to the device, and ends the step before it. */
+void flight_step(struct life *life, const struct step_plan *plan);
+/* The sequence ended, failed or is about to be removed: results still to come don't count. */
+void flight_lost(struct life *life, struct sequence *sequence, bool removed);
+/* Returns how many blocks only steps in flight hold. `holds`: blocks of sequences that are here. */
+uint32_t flight_blocks(struct life *life, const uint32_t *holds);
+void check_fed(struct life *life, const struct step_plan *plan);
+/* A part's sequence got its result, if that counts. */
+void life_tell(struct life *life, const struct planned_rows *part, uint32_t token);
+
+/* Its last token is in flight, and the host must know it before its next row, or it is the last. */
+bool life_is_barred(const struct life *life, const struct sequence *sequence);
 void check_before(struct life *life); /* records all sequences for the checks that follow */
 void check_reserved(struct life *life, const struct sequence *sequence);
 /* Call when scheduler_reserve returns no more sequences. check_before was called before its first

@@ -16,14 +16,13 @@ static struct chunk chunk_of(struct life *life, const struct step_plan *plan)
     struct chunk chunk = {.one_more_fits = true};
     for (uint32_t i = 0; i < plan->part_count; i++) {
         const struct planned_rows *part = &plan->parts[i];
-        const struct sequence *sequence = part->sequence;
-        if (sequence->state == SEQUENCE_DECODE) {
-            chunk.timed |= life->config.chunk_us && !life_is_offline(sequence);
+        if (part->decodes) {
+            chunk.timed |= life->config.chunk_us && !life_is_offline(part->sequence);
             chunk.decodes++;
             continue;
         }
         chunk.rows += part->row_count;
-        chunk.us += cost_model_prefill_us(&life->cost, sequence->computed, part->row_count);
+        chunk.us += cost_model_prefill_us(&life->cost, part->first, part->row_count);
     }
     for (uint32_t i = 0; i < life->before_count; i++) {
         const struct sequence *sequence = life->before[i].sequence;
@@ -62,7 +61,7 @@ void check_time(struct life *life, const struct step_plan *plan)
         chunk.us > (double)life->config.chunk_us * (1 + 1e-9))
         life_fail(life, HOLDS_TIME, "%u rows of prompts take %.0f us of %llu beside answers",
                   chunk.rows, chunk.us, (unsigned long long)life->config.chunk_us);
-    if (!is_cut_by_time(life, plan, &chunk))
+    if (plan->drain || !is_cut_by_time(life, plan, &chunk))
         return;
     if (!chunk.timed || chunk.rows < BATCH_CHUNK_LEAST_ROWS || chunk.one_more_fits)
         life_fail(life, HOLDS_TIME, "%u rows of prompts, and there is time for more", chunk.rows);

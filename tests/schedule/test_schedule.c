@@ -1,8 +1,11 @@
 /* Thousands of steps of random schedules. schedule_sim.h names the played parts and the invariants.
+ * Each seed's life runs twice: step after step, and with steps in flight.
  *
  *     BATON_SCHEDULE_STEPS=100000 test_schedule   so many steps, 150 a life, from seed
  *                                                 BATON_SCHEDULE_FIRST (1) on
- *     BATON_SCHEDULE_SEED=1234 test_schedule      this life, with every event printed
+ *     BATON_SCHEDULE_SEED=1234 test_schedule      this life, with every event printed; with
+ *                                                 BATON_SCHEDULE_AHEAD=1 the one with steps in
+ *                                                 flight
  *     BATON_SCHEDULE_ONLY=test_overload*          these tests alone
  *     BATON_SCHEDULE_QUIET=1                      ends at the first broken rule, without its life
  */
@@ -42,17 +45,23 @@ static void say_broken(enum life_invariant invariant, uint64_t seed, const char 
         exit(EXIT_FAILURE);
 }
 
-static void run(uint64_t seed, bool trace)
+static void run_life(uint64_t seed, bool ahead, bool trace)
 {
-    life_run(&life, seed, LIFE_STEPS, trace);
+    life_run(&life, seed, ahead, LIFE_STEPS, trace);
     if (life.broken == HOLDS_ALL)
         return;
     say_broken(life.broken, seed, life.failure);
     if (!trace)
-        life_run(&life, seed, LIFE_STEPS, true);
+        life_run(&life, seed, ahead, LIFE_STEPS, true);
     fflush(stdout);
-    fail_msg("%s: %s (BATON_SCHEDULE_SEED=%llu)", life_invariant_name(life.broken), life.failure,
-             (unsigned long long)seed);
+    fail_msg("%s: %s (BATON_SCHEDULE_SEED=%llu%s)", life_invariant_name(life.broken), life.failure,
+             (unsigned long long)seed, ahead ? " BATON_SCHEDULE_AHEAD=1" : "");
+}
+
+static void run(uint64_t seed)
+{
+    run_life(seed, false, false);
+    run_life(seed, true, false);
 }
 
 /* Cached blocks that a hand-off kept from being evicted were counted as room: in these lives the
@@ -62,7 +71,7 @@ static void test_lives_that_broke_once(void **state)
     (void)state;
     static const uint64_t seeds[] = {57222, 117991};
     for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
-        run(seeds[i], false);
+        run(seeds[i]);
         assert_int_equal(life.broken, HOLDS_ALL);
     }
 }
@@ -119,13 +128,13 @@ static void test_random_schedules(void **state)
 {
     (void)state;
     if (getenv("BATON_SCHEDULE_SEED")) {
-        run(number_of("BATON_SCHEDULE_SEED", 0), true);
+        run_life(number_of("BATON_SCHEDULE_SEED", 0), number_of("BATON_SCHEDULE_AHEAD", 0), true);
         return;
     }
     uint64_t steps = number_of("BATON_SCHEDULE_STEPS", STEPS);
     uint64_t seed = number_of("BATON_SCHEDULE_FIRST", 1);
     while (life.step_count < steps)
-        run(seed++, false);
+        run(seed++);
     for (int i = 0; i < DID_COUNT; i++) {
         printf("%-12s %8llu\n", life_event_name((enum life_event)i),
                (unsigned long long)life.happened[i]);

@@ -48,7 +48,7 @@ static uint64_t step(struct scheduler *s, uint64_t now_us, uint64_t took_us, uin
             assert_int_equal(scheduler_admit(s, sequence, 99), FINISH_NONE);
     const struct step_plan *plan = scheduler_plan(s, now_us);
     uint64_t first = plan->part_count ? plan->parts[0].sequence->key.request : 0;
-    scheduler_step_done(s, took_us, swap_us);
+    scheduler_step_done(s, plan, took_us, swap_us);
     for (uint32_t i = 0; i < plan->part_count; i++)
         if (scheduler_rows_done(s, &plan->parts[i], 99) != FINISH_NONE)
             scheduler_remove(s, plan->parts[i].sequence);

@@ -71,7 +71,7 @@ static void step(struct served *served, uint64_t more_us)
         if (plan->parts[i].sequence->state == SEQUENCE_PREFILL)
             took_us += (uint64_t)ROW_US * plan->parts[i].row_count;
     served->now_us += took_us;
-    scheduler_step_done(s, took_us, 1);
+    scheduler_step_done(s, plan, took_us, 1);
     for (uint32_t i = 0; i < plan->part_count; i++)
         if (scheduler_rows_done(s, &plan->parts[i], 99) != FINISH_NONE)
             scheduler_remove(s, plan->parts[i].sequence);

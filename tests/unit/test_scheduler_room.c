@@ -71,7 +71,7 @@ static const struct step_plan *step(struct scheduler *s)
     while (scheduler_reserve(s, 0))
         ;
     const struct step_plan *plan = scheduler_plan(s, 0);
-    scheduler_step_done(s, 1000, 10);
+    scheduler_step_done(s, plan, 1000, 10);
     for (uint32_t i = 0; i < plan->part_count; i++)
         if (scheduler_rows_done(s, &plan->parts[i], 99) != FINISH_NONE)
             scheduler_remove(s, plan->parts[i].sequence);

@@ -116,6 +116,14 @@ void admission_unlist(struct scheduler *s, struct sequence *sequence)
     sequence->is_listed = false;
 }
 
+/* True: whole blocks of its prompt are still to come into the cache. */
+static bool is_under_way(const struct scheduler *s, const struct sequence *sequence)
+{
+    return (sequence->state == SEQUENCE_PREFILL && !sequence->waits) ||
+           (sequence->in_flight && !sequence->removed &&
+            sequence->chain.length < sequence->prompt_count / s->config.block_tokens);
+}
+
 /* True: the other sequence's next whole blocks will be in the cache no later than this one would
  * have computed them, or soon. A sequence that is received has no rows here. */
 static bool is_led_by(const struct scheduler *s, const struct sequence *sequence,
@@ -125,7 +133,7 @@ static bool is_led_by(const struct scheduler *s, const struct sequence *sequence
         other->tenant->turn > sequence->tenant->turn || !other->remembers ||
         (other->chain.length && !other->chain.stamp))
         return false;
-    if (other->state != SEQUENCE_RESERVED && (other->state != SEQUENCE_PREFILL || other->waits))
+    if (other->state != SEQUENCE_RESERVED && !is_under_way(s, other))
         return false;
     if (sequence->plan == PLAN_RECEIVE || other->state == SEQUENCE_RESERVED)
         return sequence->awaits_us == UINT64_MAX ||
@@ -156,7 +164,8 @@ static void find_sibling(struct scheduler *s, struct sequence *sequence)
     for (struct sequence *other = TAILQ_FIRST(alike_of(s, sequence)); other && looks--;
          other = next) {
         next = TAILQ_NEXT(other, alike);
-        if (other->state == SEQUENCE_DECODE || other->state == SEQUENCE_HELD) {
+        bool has_ended = other->state == SEQUENCE_DECODE || other->state == SEQUENCE_HELD;
+        if (has_ended && !is_under_way(s, other)) {
             admission_unlist(s, other);
             continue;
         }

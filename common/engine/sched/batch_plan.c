@@ -24,8 +24,10 @@ static void collect(struct batch *batch, const struct policy *policy,
     for (uint32_t i = 0; i < count; i++) {
         struct sequence *sequence = by_arrival[i];
         bool decodes = sequence->state == SEQUENCE_DECODE;
-        if ((!decodes && sequence->state != SEQUENCE_PREFILL) || sequence->stalled ||
-            sequence->waits)
+        bool left_out = sequence->stalled | sequence->waits;
+        if ((!decodes && sequence->state != SEQUENCE_PREFILL) || left_out)
+            continue;
+        if (sequence->pending && !sequence_runs_ahead(sequence))
             continue;
         int group = decodes ? DECODES : PROMPTS;
         if (sequence->class_index == offline_class)
@@ -41,7 +43,13 @@ static void collect(struct batch *batch, const struct policy *policy,
 
 static void add_part(struct batch *batch, struct sequence *sequence, uint32_t rows, bool samples)
 {
-    batch->parts[batch->used++] = (struct planned_rows){sequence, rows, samples};
+    batch->parts[batch->used++] =
+        (struct planned_rows){.sequence = sequence,
+                              .row_count = rows,
+                              .samples = samples,
+                              .decodes = sequence->state == SEQUENCE_DECODE,
+                              .first = sequence->computed,
+                              .token_from = PLANNED_TOKENS_KNOWN};
     batch->places_left--;
     batch->rows_left -= rows;
 }

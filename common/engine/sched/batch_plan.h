@@ -38,16 +38,24 @@ struct batch_limits {
  * prompts. */
 #define BATCH_GROUPS 4
 
-/* One sequence's part of a step: rows [computed, computed + row_count). */
+#define PLANNED_TOKENS_KNOWN UINT32_MAX
+
+/* One sequence's part of a step: rows [first, first + row_count). */
 struct planned_rows {
     struct sequence *sequence;
     uint32_t row_count;
     bool samples; /* the last row draws a token */
+    bool decodes; /* it is a row of an answer */
+    uint32_t first;
+    /* Its only row has the token that the step before draws as its sample token_from, counted in
+     * the order of parts. PLANNED_TOKENS_KNOWN: all its tokens are in the sequence. */
+    uint32_t token_from;
 };
 
 /* Plans rows for the sequences in state PREFILL and DECODE among by_arrival[count], except those
- * marked `stalled` or `waits`. Doesn't look at blocks. Fills `parts` [min(count,
- * max_batch_sequences)] and returns how many. Uses `scratch` [BATCH_GROUPS * count]. */
+ * marked `stalled` or `waits`, or that must know a token in flight first. Doesn't look at blocks.
+ * Fills `parts` [min(count, max_batch_sequences)] and returns how many. Uses `scratch`
+ * [BATCH_GROUPS * count]. */
 uint32_t batch_plan(const struct batch_limits *limits, const struct policy *policy,
                     const struct cost_model *cost, struct sequence *const *by_arrival,
                     uint32_t count, struct ranked *scratch, struct planned_rows *parts);

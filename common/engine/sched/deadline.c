@@ -45,8 +45,8 @@ static uint32_t least_tokens(const struct scheduler *s, const struct sequence *s
         return 1;
     bool has_length = sampling->ignore_eos && !sampling->stop_id_count && !sequence->constraint;
     uint32_t least = has_length ? sampling->max_tokens : sampling->min_tokens;
-    uint32_t drawn = sequence_answer_count(sequence);
-    uint32_t left = least > drawn ? least - drawn : 1;
+    uint32_t drawn = sequence_answer_count(sequence) + sequence->pending;
+    uint32_t left = least > drawn ? least - drawn : !sequence->pending;
     return min_u32(left, s->config.context - sequence->token_count);
 }
 

@@ -4,7 +4,8 @@
  * Victims: the newest of the lowest class first. In a class, tenants that hold more blocks than an
  * equal part for each tenant that is here give first, then all. Never the oldest of the highest
  * class that runs: so one sequence always gets to its end. Blocks that a handle pins, that land
- * from elsewhere, or that a plan is about to swap in, are never taken. */
+ * from elsewhere, or that a plan is about to swap in, are never taken. No block is taken while a
+ * step is in flight: it could belong to that step. */
 #include "common/base/assert.h"
 #include "common/engine/sched/scheduler_state.h"
 
@@ -25,14 +26,18 @@ void preemption_swap_in(struct scheduler *s, struct sequence *sequence, uint32_t
     sequence->arriving = true;
 }
 
+void preemption_end_moves(struct scheduler *s, struct planned *planned)
+{
+    for (uint32_t i = 0; i < planned->swap_ins.count; i++)
+        s->slots[s->slot_count++] = planned->swap_ins.list[i].from;
+    planned->swap_ins.count = planned->swap_outs.count = 0;
+}
+
 void preemption_begin_plan(struct scheduler *s)
 {
-    for (uint32_t i = 0; i < s->plan_swap_ins.count; i++)
-        s->slots[s->slot_count++] = s->plan_swap_ins.list[i].from;
-    struct moves done = s->plan_swap_ins;
-    s->plan_swap_ins = s->swap_ins;
-    s->swap_ins = (struct moves){done.list, 0};
-    s->plan_swap_outs.count = 0;
+    struct moves none = s->made->swap_ins;
+    s->made->swap_ins = s->swap_ins;
+    s->swap_ins = none;
     s->victims_are_known = false; /* most plans need no victim */
     s->victims_of_all = s->tenants.present_count <= 1;
     s->victim_class = PRIORITY_CLASSES - 1;
@@ -41,12 +46,13 @@ void preemption_begin_plan(struct scheduler *s)
 
 void preemption_end_plan(struct scheduler *s)
 {
-    for (uint32_t i = 0; i < s->plan_swap_ins.count; i++)
-        s->plan_swap_ins.list[i].sequence->arriving = false;
-    s->plan.swap_outs = s->plan_swap_outs.list;
-    s->plan.swap_out_count = s->plan_swap_outs.count;
-    s->plan.swap_ins = s->plan_swap_ins.list;
-    s->plan.swap_in_count = s->plan_swap_ins.count;
+    struct planned *made = s->made;
+    for (uint32_t i = 0; i < made->swap_ins.count; i++)
+        made->swap_ins.list[i].sequence->arriving = false;
+    made->plan.swap_outs = made->swap_outs.list;
+    made->plan.swap_out_count = made->swap_outs.count;
+    made->plan.swap_ins = made->swap_ins.list;
+    made->plan.swap_in_count = made->swap_ins.count;
 }
 
 void preemption_forget(struct scheduler *s, const struct sequence *sequence)
@@ -134,7 +140,7 @@ static void swap_out(struct scheduler *s, struct sequence *victim, uint32_t bloc
 {
     for (uint32_t i = 0; i < blocks; i++) {
         uint32_t slot = s->slots[--s->slot_count];
-        add_move(&s->plan_swap_outs, victim->blocks[i], slot, victim);
+        add_move(&s->made->swap_outs, victim->blocks[i], slot, victim);
         victim->blocks[i] = slot;
     }
     victim->slot_count = blocks;
@@ -173,7 +179,7 @@ static void take_from(struct scheduler *s, struct sequence *victim)
     victim->own_blocks = 0;
     victim->block_count = 0;
     victim->preempted = true;
-    s->plan.freed = true;
+    s->made->plan.freed = true;
 }
 
 /* ---------------------------------------------------------------- growth */
@@ -199,6 +205,10 @@ static bool grow(struct scheduler *s, const struct planned_rows *part)
         struct sequence *victim = next_victim(s, 0, NULL);
         if (!victim)
             return false; /* all is pinned, landing or held: the next step may find some */
+        if (s->flying) {
+            s->made->plan.drain = true;
+            return false;
+        }
         take_from(s, victim);
         given = true;
         if (victim == part->sequence)
@@ -210,9 +220,9 @@ static bool grow(struct scheduler *s, const struct planned_rows *part)
 bool preemption_find_blocks(struct scheduler *s)
 {
     uint32_t lacking = 0;
-    for (uint32_t i = 0; i < s->plan.part_count; i++)
-        if (!has_blocks(s, &s->parts[i]))
-            s->lacking[lacking++] = &s->parts[i];
+    for (uint32_t i = 0; i < s->made->plan.part_count; i++)
+        if (!has_blocks(s, &s->made->parts[i]))
+            s->lacking[lacking++] = &s->made->parts[i];
     bool whole = true;
     /* Higher classes first, or one could lose the blocks that it just took from a victim. Inside a
      * class in the policy's order. */
@@ -228,8 +238,9 @@ void preemption_mark_stalled(struct scheduler *s, bool mark)
 {
     for (uint32_t i = 0; i < s->count; i++) {
         struct sequence *sequence = s->by_arrival[i];
-        sequence->stalled = mark && sequence->state == SEQUENCE_DECODE &&
-                            !has_blocks(s, &(struct planned_rows){sequence, 1, true});
+        sequence->stalled =
+            mark && sequence->state == SEQUENCE_DECODE &&
+            !has_blocks(s, &(struct planned_rows){.sequence = sequence, .row_count = 1});
     }
 }
 
@@ -283,6 +294,10 @@ void preemption_for_waiting(struct scheduler *s)
     if (yield.victims == 0 ||
         need + s->growers - yield.victims > yield.blocks + admission_available(s))
         return;
+    if (s->flying) {
+        s->made->plan.drain = true;
+        return;
+    }
     while (!admission_make_room(s, (uint32_t)need)) {
         struct sequence *victim = next_victim(s, lowest_class, waiting);
         if (!victim)
@@ -290,8 +305,9 @@ void preemption_for_waiting(struct scheduler *s)
         take_from(s, victim);
         s->growers--;
     }
-    for (uint32_t i = 0; i < s->plan.part_count; i++) /* without the victims' parts */
-        if (sequence_computes(s->parts[i].sequence))
-            s->parts[kept++] = s->parts[i];
-    s->plan.part_count = kept;
+    struct planned *made = s->made;
+    for (uint32_t i = 0; i < made->plan.part_count; i++) /* without the victims' parts */
+        if (sequence_computes(made->parts[i].sequence))
+            made->parts[kept++] = made->parts[i];
+    made->plan.part_count = kept;
 }

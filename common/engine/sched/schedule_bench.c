@@ -87,7 +87,7 @@ static void step(struct run *run)
         if (sequence->state == SEQUENCE_RESERVED)
             run->landing[run->landing_count++] = sequence->key;
     const struct step_plan *plan = scheduler_plan(s, run->now_us);
-    scheduler_step_done(s, 20000, 1000);
+    scheduler_step_done(s, plan, 20000, 1000);
     for (uint32_t i = 0; i < plan->part_count; i++)
         if (scheduler_rows_done(s, &plan->parts[i], i) != FINISH_NONE)
             scheduler_remove(s, plan->parts[i].sequence);

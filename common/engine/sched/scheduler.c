@@ -28,6 +28,8 @@ static void settle_config(struct scheduler *s)
     s->policy = policy_of(config->policy);
     s->wake_us = UINT64_MAX;
     s->blocks_per_sequence = scheduler_blocks_for(s, config->context);
+    s->sequence_slots =
+        config->max_sequences + (config->runs_ahead ? 2 * limits->max_batch_sequences : 0);
     for (s->bucket_count = 1; s->bucket_count < config->max_sequences;)
         s->bucket_count *= 2;
 }
@@ -47,27 +49,34 @@ static bool open_cache(struct scheduler *s)
 static bool allocate(struct scheduler *s)
 {
     size_t n = s->config.max_sequences, slots = s->config.host_slots + (size_t)1;
-    s->sequences = calloc(n, sizeof *s->sequences);
-    s->empty = calloc(n, sizeof *s->empty);
+    s->sequences = calloc(s->sequence_slots, sizeof *s->sequences);
+    s->empty = calloc(s->sequence_slots, sizeof *s->empty);
     s->buckets = calloc(s->bucket_count, sizeof *s->buckets);
     s->heads = calloc(s->bucket_count, sizeof *s->heads);
     s->by_arrival = calloc(n, sizeof *s->by_arrival);
     s->scratch = calloc(BATCH_GROUPS * n, sizeof *s->scratch);
     s->queue.entries = calloc(n, sizeof *s->queue.entries);
-    s->parts = calloc(s->limits.max_batch_sequences, sizeof *s->parts);
     s->lacking = calloc(s->limits.max_batch_sequences, sizeof *s->lacking);
-    s->block_ids = calloc(n * s->blocks_per_sequence, sizeof *s->block_ids);
+    s->block_ids = calloc((size_t)s->sequence_slots * s->blocks_per_sequence, sizeof *s->block_ids);
     s->end_ids = calloc(s->config.end_id_count + (size_t)1, sizeof *s->end_ids);
     s->slots = calloc(slots, sizeof *s->slots);
     s->counted = calloc(s->config.block_count, sizeof *s->counted);
     s->swap_ins.list = calloc(slots, sizeof *s->swap_ins.list);
-    s->plan_swap_ins.list = calloc(slots, sizeof *s->plan_swap_ins.list);
-    s->plan_swap_outs.list = calloc(slots, sizeof *s->plan_swap_outs.list);
     for (uint32_t i = 0; s->heads && i < s->bucket_count; i++)
         TAILQ_INIT(&s->heads[i]);
+    s->made = &s->plans[0];
+    for (uint32_t i = 0; i < (s->config.runs_ahead ? 2 : 1); i++) {
+        struct planned *plan = &s->plans[i];
+        plan->parts = calloc(s->limits.max_batch_sequences, sizeof *plan->parts);
+        plan->swap_ins.list = calloc(slots, sizeof *plan->swap_ins.list);
+        plan->swap_outs.list = calloc(slots, sizeof *plan->swap_outs.list);
+        plan->replaced = calloc(s->config.block_count, sizeof *plan->replaced);
+        if (!plan->parts || !plan->swap_ins.list || !plan->swap_outs.list || !plan->replaced)
+            return false;
+    }
     return s->sequences && s->empty && s->buckets && s->heads && s->by_arrival && s->scratch &&
-           s->queue.entries && s->parts && s->lacking && s->block_ids && s->end_ids && s->slots &&
-           s->counted && s->swap_ins.list && s->plan_swap_ins.list && s->plan_swap_outs.list &&
+           s->queue.entries && s->lacking && s->block_ids && s->end_ids && s->slots && s->counted &&
+           s->swap_ins.list &&
            tenants_init(&s->tenants, s->config.max_sequences, s->config.turn_tokens) == STATUS_OK &&
            kv_blocks_create(s->config.block_count, &s->blocks) == STATUS_OK && open_cache(s);
 }
@@ -86,9 +95,9 @@ enum status scheduler_create(const struct scheduler_config *config, struct sched
     if (config->end_id_count)
         memcpy(s->end_ids, config->end_ids, config->end_id_count * sizeof *s->end_ids);
     s->config.end_ids = s->end_ids;
-    for (uint32_t i = 0; i < config->max_sequences; i++) {
+    for (uint32_t i = s->sequence_slots; i-- > 0;) {
         s->sequences[i].blocks = s->block_ids + (size_t)i * s->blocks_per_sequence;
-        s->empty[i] = &s->sequences[config->max_sequences - 1 - i];
+        s->empty[s->empty_count++] = &s->sequences[i];
     }
     for (uint32_t i = 0; i < config->host_slots; i++)
         s->slots[i] = config->host_slots - 1 - i;
@@ -110,7 +119,7 @@ void scheduler_destroy(struct scheduler *s)
 {
     if (!s)
         return;
-    for (uint32_t i = 0; s->sequences && i < s->config.max_sequences; i++)
+    for (uint32_t i = 0; s->sequences && i < s->sequence_slots; i++)
         empty_slot(&s->sequences[i]);
     prefix_cache_destroy(s->cache); /* before the blocks that it watches */
     kv_blocks_destroy(s->blocks);
@@ -122,15 +131,18 @@ void scheduler_destroy(struct scheduler *s)
     free(s->by_arrival);
     free(s->scratch);
     free(s->queue.entries);
-    free(s->parts);
+    for (uint32_t i = 0; i < 2; i++) {
+        free(s->plans[i].parts);
+        free(s->plans[i].swap_ins.list);
+        free(s->plans[i].swap_outs.list);
+        free(s->plans[i].replaced);
+    }
     free(s->lacking);
     free(s->block_ids);
     free(s->end_ids);
     free(s->slots);
     free(s->counted);
     free(s->swap_ins.list);
-    free(s->plan_swap_ins.list);
-    free(s->plan_swap_outs.list);
     free(s);
 }
 
@@ -159,7 +171,7 @@ enum status scheduler_add(struct scheduler *s, const struct sequence_spec *spec,
     uint32_t *tokens = realloc(spec->tokens, capacity * sizeof *tokens);
     if (!tokens)
         return error_set(err, STATUS_LIMIT, "out of memory for %u tokens", capacity);
-    struct sequence *slot = s->empty[s->config.max_sequences - 1 - s->count];
+    struct sequence *slot = s->empty[--s->empty_count];
     struct sequence **bucket = bucket_of(s, spec->key);
     uint32_t *blocks = slot->blocks;
     /* Another worker that computes the prompt reports its logprobs, too. */
@@ -182,6 +194,7 @@ enum status scheduler_add(struct scheduler *s, const struct sequence_spec *spec,
         .deadline_us =
             spec->deadline_left_us ? spec->arrived_us + spec->deadline_left_us : UINT64_MAX,
         .root = spec->root,
+        .needs_token = spec->needs_token,
         .score_next = scores ? spec->sampling.prompt_logprobs_from : UINT32_MAX,
         .sampling = spec->sampling,
         .constraint = spec->constraint,
@@ -215,13 +228,21 @@ static uint32_t place_of(const struct scheduler *s, const struct sequence *seque
     return low;
 }
 
+/* Gives up its blocks: no step in flight uses them. */
+static void release(struct scheduler *s, struct sequence *sequence)
+{
+    kv_blocks_give(s->blocks, sequence->blocks, sequence->block_count, sequence->hold);
+    empty_slot(sequence);
+    sequence->block_count = 0;
+    s->empty[s->empty_count++] = sequence;
+}
+
 void scheduler_remove(struct scheduler *s, struct sequence *sequence)
 {
     uint32_t at = place_of(s, sequence);
     memmove(s->by_arrival + at, s->by_arrival + at + 1,
             (s->count - at - 1) * sizeof *s->by_arrival);
     s->count--;
-    s->empty[s->config.max_sequences - 1 - s->count] = sequence;
     struct sequence **link = bucket_of(s, sequence->key);
     while (*link != sequence)
         link = &(*link)->next_in_bucket;
@@ -230,9 +251,10 @@ void scheduler_remove(struct scheduler *s, struct sequence *sequence)
     preemption_forget(s, sequence);
     tenants_leave(&s->tenants, sequence->tenant, s->now_us);
     s->deadline_count -= sequence->deadline_us != UINT64_MAX;
-    kv_blocks_give(s->blocks, sequence->blocks, sequence->block_count, sequence->hold);
-    empty_slot(sequence);
-    sequence->block_count = sequence->slot_count = 0;
+    sequence->slot_count = 0;
+    sequence->removed = true;
+    if (!sequence->in_flight)
+        release(s, sequence);
     if (s->blocked == sequence)
         s->blocked = NULL;
     admission_end_round(s);
@@ -263,30 +285,49 @@ static void promote_starved(struct scheduler *s)
 
 static void choose_rows(struct scheduler *s)
 {
-    s->plan.part_count =
-        batch_plan(&s->limits, s->policy, &s->cost, s->by_arrival, s->count, s->scratch, s->parts);
+    s->made->plan.part_count = batch_plan(&s->limits, s->policy, &s->cost, s->by_arrival, s->count,
+                                          s->scratch, s->made->parts);
 }
 
 /* The parts run now. Checks that each writes only into blocks that no other sequence reads:
  * otherwise there would be a wrong token. */
 static void start_rows(struct scheduler *s)
 {
-    for (uint32_t part = 0; part < s->plan.part_count; part++) {
-        struct sequence *sequence = s->parts[part].sequence;
-        uint32_t first = sequence->computed / s->config.block_tokens;
-        uint32_t end = scheduler_blocks_for(s, sequence->computed + s->parts[part].row_count);
+    for (uint32_t i = 0; i < s->made->plan.part_count; i++) {
+        const struct planned_rows *part = &s->made->parts[i];
+        struct sequence *sequence = part->sequence;
+        uint32_t first = part->first / s->config.block_tokens;
+        uint32_t end = scheduler_blocks_for(s, part->first + part->row_count);
         ASSERT(end <= sequence->block_count);
-        for (uint32_t i = first; i < end; i++)
-            ASSERT(kv_blocks_writable(s->blocks, sequence->blocks[i]));
+        for (uint32_t k = first; k < end; k++)
+            ASSERT(kv_blocks_writable(s->blocks, sequence->blocks[k]));
         sequence->ran_us = s->now_us;
     }
+    for (uint32_t i = 0; s->flying && i < s->made->plan.part_count; i++)
+        if (s->made->parts[i].sequence->pending)
+            s->made->parts[i].token_from = s->made->parts[i].sequence->drawn_at;
+}
+
+/* The memory of the last plan is free if that isn't in flight; otherwise the other one's is. */
+static void begin_plan(struct scheduler *s)
+{
+    struct planned *other = &s->plans[s->made == s->plans];
+    if (s->made->in_flight) {
+        s->flying = s->made;
+        s->made = other;
+    } else {
+        s->flying = other->in_flight ? other : NULL;
+    }
+    ASSERT(!s->made->in_flight);
+    preemption_end_moves(s, s->made);
+    s->made->plan = (struct step_plan){.parts = s->made->parts, .wake_us = s->wake_us};
 }
 
 const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
 {
     scheduler_set_now(s, now_us);
     admission_end_round(s);
-    s->plan = (struct step_plan){.parts = s->parts, .wake_us = s->wake_us};
+    begin_plan(s);
     tenants_set_turns(&s->tenants);
     preemption_begin_plan(s);
     promote_starved(s);
@@ -298,43 +339,85 @@ const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
     }
     if (s->config.grow)
         preemption_for_waiting(s);
+    if (s->made->plan.drain)
+        s->made->plan.part_count = 0;
     preemption_end_plan(s);
     start_rows(s);
-    return &s->plan;
+    return &s->made->plan;
 }
 
 /* ---------------------------------------------------------------- the end of a step */
 
-void scheduler_step_done(struct scheduler *s, uint64_t took_us, uint64_t swap_us)
+/* The rows will be in their blocks: the sequence goes on behind them. */
+static void issue(struct sequence *sequence, const struct planned_rows *part)
+{
+    sequence->computed = part->first + part->row_count;
+    if (sequence->score_next <= sequence->computed)
+        sequence->score_next = sequence->computed + 1;
+    if (!part->samples)
+        return;
+    sequence->pending++;
+    if (sequence->state == SEQUENCE_PREFILL)
+        sequence->state = sequence->plan == PLAN_HAND_OFF ? SEQUENCE_HELD : SEQUENCE_DECODE;
+}
+
+void scheduler_rows_issued(struct scheduler *s, const struct step_plan *plan)
+{
+    uint32_t samples = 0;
+    ASSERT(s->config.runs_ahead && plan == &s->made->plan && !s->made->in_flight);
+    s->made->in_flight = true;
+    for (uint32_t i = 0; i < plan->part_count; i++) {
+        struct sequence *sequence = plan->parts[i].sequence;
+        sequence->in_flight++;
+        issue(sequence, &plan->parts[i]);
+        if (plan->parts[i].samples)
+            sequence->drawn_at = samples++;
+    }
+    for (uint32_t i = 0; i < plan->swap_in_count; i++)
+        plan->swap_ins[i].sequence->in_flight++;
+}
+
+void scheduler_step_done(struct scheduler *s, const struct step_plan *plan, uint64_t took_us,
+                         uint64_t swap_us)
 {
     double prefill_us = 0;
     uint32_t decodes = 0;
-    for (uint32_t i = 0; i < s->plan.part_count; i++) {
-        const struct planned_rows *part = &s->parts[i];
-        if (part->sequence->state == SEQUENCE_DECODE)
+    for (uint32_t i = 0; i < plan->part_count; i++) {
+        const struct planned_rows *part = &plan->parts[i];
+        if (part->decodes)
             decodes++;
         else
-            prefill_us +=
-                cost_model_prefill_us(&s->cost, part->sequence->computed, part->row_count);
+            prefill_us += cost_model_prefill_us(&s->cost, part->first, part->row_count);
         if (s->policy->ran)
             s->policy->ran(part->sequence, took_us);
     }
     deadline_learn_step(s, prefill_us > 0, decodes, took_us);
-    if (s->plan.part_count)
+    if (plan->part_count)
         cost_model_learn_step(&s->cost, prefill_us, cost_model_decode_us(&s->cost, decodes),
                               (double)took_us);
-    if (s->plan.swap_out_count + s->plan.swap_in_count)
-        cost_model_learn_swap(&s->cost, s->plan.swap_out_count + s->plan.swap_in_count,
+    if (plan->swap_out_count + plan->swap_in_count)
+        cost_model_learn_swap(&s->cost, plan->swap_out_count + plan->swap_in_count,
                               (double)swap_us);
 }
 
-/* Remembers each block of the sequence that has become whole. If another block has the same content
- * already, the sequence takes that one instead of its own. Not in a hand-off: its reader knows the
- * ids. */
-static void remember_blocks(struct scheduler *s, struct sequence *sequence)
+/* Gives up a block that the sequence doesn't use any more, as soon as no step in flight does. */
+static void give_replaced(struct scheduler *s, const struct sequence *sequence, uint32_t block)
+{
+    if (sequence->in_flight <= 1) { /* in the step that has just ended, not in the one behind it */
+        kv_blocks_give(s->blocks, &block, 1, sequence->hold);
+        return;
+    }
+    ASSERT(s->made->in_flight);
+    s->made->replaced[s->made->replaced_count++] = block;
+}
+
+/* Remembers each block of the sequence that has become whole with its first `rows` rows. If another
+ * block has the same content already, the sequence takes that one instead of its own. Not in a
+ * hand-off: its reader knows the ids. */
+static void remember_blocks(struct scheduler *s, struct sequence *sequence, uint32_t rows)
 {
     uint32_t per = s->config.block_tokens;
-    while (sequence->remembers && (sequence->chain.length + 1) * per <= sequence->computed) {
+    while (sequence->remembers && (sequence->chain.length + 1) * per <= rows) {
         uint32_t index = sequence->chain.length, known;
         uint32_t *block = &sequence->blocks[index];
         if (prefix_cache_insert(s->cache, &sequence->chain, sequence->tokens + (size_t)index * per,
@@ -343,7 +426,7 @@ static void remember_blocks(struct scheduler *s, struct sequence *sequence)
         if (known == *block || sequence->plan == PLAN_HAND_OFF)
             continue;
         kv_blocks_share(s->blocks, &known, 1, sequence->hold);
-        kv_blocks_give(s->blocks, block, 1, sequence->hold);
+        give_replaced(s, sequence, *block);
         *block = known;
     }
 }
@@ -355,8 +438,10 @@ static enum finish_reason add_token(struct scheduler *s, struct sequence *sequen
     tenants_serve(&s->tenants, sequence->tenant, TENANT_ANSWER_WEIGHT);
     enum finish_reason reason =
         sequence_finish(sequence, s->end_ids, s->config.end_id_count, s->config.context);
-    if (reason != FINISH_NONE)
+    if (reason != FINISH_NONE) {
         sequence->state = SEQUENCE_HELD;
+        sequence->pending = 0;
+    }
     return reason;
 }
 
@@ -370,7 +455,7 @@ enum finish_reason scheduler_admit(struct scheduler *s, struct sequence *sequenc
     sequence->computed = sequence->prompt_count;
     sequence->state = SEQUENCE_DECODE;
     sequence->ran_us = s->now_us;
-    remember_blocks(s, sequence);
+    remember_blocks(s, sequence, sequence->computed);
     s->search_us = 0; /* it wasn't looked at while it was RESERVED */
     admission_end_round(s);
     return add_token(s, sequence, first_token);
@@ -380,20 +465,46 @@ enum finish_reason scheduler_rows_done(struct scheduler *s, const struct planned
                                        uint32_t token)
 {
     struct sequence *sequence = part->sequence;
-    sequence->computed += part->row_count;
-    if (sequence->score_next <= sequence->computed)
-        sequence->score_next = sequence->computed + 1;
-    remember_blocks(s, sequence);
+    if (!sequence->in_flight)
+        issue(sequence, part);
+    remember_blocks(s, sequence, part->first + part->row_count);
     if (!part->samples)
         return FINISH_NONE;
-    if (sequence->state == SEQUENCE_PREFILL)
-        sequence->state = sequence->plan == PLAN_HAND_OFF ? SEQUENCE_HELD : SEQUENCE_DECODE;
+    sequence->pending--;
     return add_token(s, sequence, token);
+}
+
+bool scheduler_wants(const struct planned_rows *part)
+{
+    const struct sequence *sequence = part->sequence;
+    return !sequence->removed && (sequence->pending || sequence->state != SEQUENCE_HELD);
+}
+
+static void leave_flight(struct scheduler *s, struct sequence *sequence)
+{
+    if (--sequence->in_flight == 0 && sequence->removed)
+        release(s, sequence);
+}
+
+void scheduler_step_ended(struct scheduler *s, const struct step_plan *plan)
+{
+    struct planned *planned = &s->plans[plan != &s->plans[0].plan];
+    ASSERT(plan == &planned->plan && planned->in_flight);
+    planned->in_flight = false;
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        leave_flight(s, plan->parts[i].sequence);
+    for (uint32_t i = 0; i < plan->swap_in_count; i++)
+        leave_flight(s, plan->swap_ins[i].sequence);
+    preemption_end_moves(s, planned);
+    kv_blocks_give(s->blocks, planned->replaced, planned->replaced_count, KV_HOLD_USED);
+    planned->replaced_count = 0;
+    admission_end_round(s);
 }
 
 void scheduler_fail(struct scheduler *s, struct sequence *sequence)
 {
     sequence->state = SEQUENCE_HELD;
+    sequence->pending = 0;
     admission_end_round(s);
 }
 

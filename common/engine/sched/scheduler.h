@@ -8,6 +8,14 @@
  *   3. The caller moves the blocks and computes the rows.
  *   4. scheduler_step_done reports the time, scheduler_rows_done the token of each part.
  *
+ * A device computes while the host plans. With `runs_ahead` the caller hands the rows over, calls
+ * scheduler_rows_issued, and plans the next step before this one has ended. Steps end in order,
+ * each with 4 and scheduler_step_ended; at most one more is in flight then. A row may come one step
+ * after a token that isn't known here: the device feeds it (planned_rows.token_from). If that token
+ * ends the answer, the row's result is dropped. Meanwhile sequences may end, fail or be removed. No
+ * block of a step in flight is given away: a removed sequence's blocks are free once its steps have
+ * ended, and nothing is preempted while a step is in flight.
+ *
  * Owner: one thread. After scheduler_create only scheduler_add allocates.
  */
 #ifndef BATON_ENGINE_SCHED_SCHEDULER_H
@@ -56,6 +64,7 @@ struct scheduler_config {
     uint32_t turn_tokens;    /* service of a tenant's turn; 0: TENANT_TURN_TOKENS */
     uint64_t table_seed;     /* random in a worker */
     uint32_t event_capacity; /* waiting events of the cache; 0: 1024 */
+    bool runs_ahead;         /* a step may be planned while another one is in flight */
 };
 
 /* STATUS_LIMIT: out of memory. */
@@ -79,6 +88,7 @@ struct sequence_spec {
     uint64_t tenant;
     uint64_t deadline_left_us; /* from arrived_us until its answer must be whole; 0: no deadline */
     struct prefix_hash root;   /* prefix_hash_root of model, numerics and tenant */
+    bool needs_token;          /* the host must know each token before the next row */
 };
 /* Frees all that the spec owns. Not after scheduler_add took it over. */
 void sequence_spec_free(const struct sequence_spec *spec);
@@ -127,8 +137,9 @@ enum finish_reason scheduler_admit(struct scheduler *scheduler, struct sequence 
  * too long. RESERVED sequences are left alone: another worker writes their blocks. */
 struct sequence *scheduler_next_missed(struct scheduler *scheduler, uint64_t now_us);
 
-/* Ends a sequence in any state: its blocks are free again, the struct is gone. Not between a plan
- * and its end. */
+/* Ends a sequence in any state: its blocks are free again, the struct is gone. If it is in flight,
+ * that happens when its steps have ended; until then only parts of their plans name it. Not between
+ * a plan and scheduler_rows_issued, or the plan's end if that isn't called. */
 void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence);
 struct sequence *scheduler_find(struct scheduler *scheduler, struct sequence_key key);
 /* Iterates by arrival: start with *cursor 0; NULL: the end. */
@@ -147,22 +158,36 @@ struct step_plan {
     const struct planned_rows *parts;   /* at most max_batch_sequences */
     uint32_t swap_out_count, swap_in_count, part_count;
     bool freed; /* blocks were freed: waiting sequences may fit now, without any other event */
+    bool drain; /* blocks must be taken from sequences: end the step in flight, then plan again */
     /* Plan again by then: a sequence waits for its sibling no longer. UINT64_MAX: none does. */
     uint64_t wake_us;
 };
-/* Plans the next step; valid until the next call. There is nothing to do if part_count is 0 and
- * nothing is swapped. Then sleep only if `freed` is false, too. */
+/* Plans the next step; valid until the next call, or, in flight, until its step has ended. There is
+ * nothing to do if part_count is 0 and nothing is swapped. Then sleep only if `freed` and `drain`
+ * are false, too, and no step is in flight. Not while two are. */
 const struct step_plan *scheduler_plan(struct scheduler *scheduler, uint64_t now_us);
 
-/* The engine needed took_us for the rows of the last plan and swap_us for its swaps. Charges them
- * to the policy and teaches the cost model. Optional; call before scheduler_rows_done. */
-void scheduler_step_done(struct scheduler *scheduler, uint64_t took_us, uint64_t swap_us);
+/* The rows and swap-ins of the plan were handed to the device: the next plan goes on behind them.
+ * Its swap-outs are done already. Only with `runs_ahead`. */
+void scheduler_rows_issued(struct scheduler *scheduler, const struct step_plan *plan);
+
+/* The engine needed took_us for the rows of the plan and swap_us for its swaps. Charges them to the
+ * policy and teaches the cost model. Optional. */
+void scheduler_step_done(struct scheduler *scheduler, const struct step_plan *plan,
+                         uint64_t took_us, uint64_t swap_us);
+/* False: the part's sequence ended, failed or was removed after its rows were issued. Drop the
+ * result. */
+bool scheduler_wants(const struct planned_rows *part);
 
 /* The rows of `part` are in their blocks. `token` was drawn if the part samples, otherwise it is
  * ignored. Returns why the sequence ended (it is then HELD until removed), or FINISH_NONE. A
- * HAND_OFF sequence is HELD after its token. */
+ * HAND_OFF sequence is HELD after its token. Not for a part that isn't wanted. */
 enum finish_reason scheduler_rows_done(struct scheduler *scheduler, const struct planned_rows *part,
                                        uint32_t token);
+
+/* The step of a plan that was issued has ended, well or not. Call it after the results: removed
+ * sequences and their blocks go with it. */
+void scheduler_step_ended(struct scheduler *scheduler, const struct step_plan *plan);
 
 /* The sequence can't go on: its rows or its token could not be computed. It is HELD until
  * removed. */

@@ -12,6 +12,16 @@ struct moves {
     uint32_t count;
 };
 
+/* A plan, and all that belongs to it until its step has ended. */
+struct planned {
+    struct step_plan plan;      /* the first member: its address is the plan's */
+    struct planned_rows *parts; /* [max_batch_sequences] */
+    struct moves swap_ins, swap_outs;
+    bool in_flight;
+    uint32_t *replaced; /* [block_count]: held until then, since its rows may read them */
+    uint32_t replaced_count;
+};
+
 struct scheduler {
     struct scheduler_config config;
     struct batch_limits limits;
@@ -25,18 +35,22 @@ struct scheduler {
     uint32_t count;
     uint32_t blocks_per_sequence; /* the longest sequence's */
     uint32_t *end_ids;
-    uint32_t *block_ids;        /* [max_sequences, blocks_per_sequence] */
-    struct sequence *sequences; /* [max_sequences]; tokens == NULL: an empty slot */
-    struct sequence **empty;    /* [max_sequences]: the empty slots, max_sequences - count */
-    struct sequence **buckets;  /* [bucket_count], a power of two: lists by hash of the key */
+    uint32_t *block_ids; /* [sequence_slots, blocks_per_sequence] */
+    /* [sequence_slots]: those that are here, and removed ones in flight. tokens == NULL: an empty
+     * slot. */
+    struct sequence *sequences;
+    struct sequence **empty; /* [sequence_slots]: the empty slots */
+    uint32_t sequence_slots, empty_count;
+    struct sequence **buckets; /* [bucket_count], a power of two: lists by hash of the key */
     uint32_t bucket_count;
     TAILQ_HEAD(alike, sequence) * heads; /* [bucket_count]: lists by `head` */
     struct sequence **by_arrival;        /* [max_sequences]: the live ones, first come first */
     struct ranked *scratch;              /* [BATCH_GROUPS, max_sequences] */
-    struct planned_rows *parts;          /* [max_batch_sequences] */
     const struct planned_rows **lacking; /* [max_batch_sequences]: parts without enough blocks */
-    struct step_plan plan;
-    struct scheduler_load totals; /* its fields that only count up */
+    struct planned plans[2];             /* [1]: only if the next step is planned in flight */
+    struct planned *made;                /* the last plan, or the one that is being made */
+    const struct planned *flying;        /* the step in flight while that is made; NULL: none */
+    struct scheduler_load totals;        /* its fields that only count up */
 
     /* admission.c: one round of scheduler_reserve */
     struct ranking queue; /* waiting sequences; entries [max_sequences] */
@@ -58,7 +72,6 @@ struct scheduler {
     bool victims_of_all; /* the search: also of tenants that hold no more than their part */
     uint32_t victim_class, victim_at; /* the search for victims goes on here */
     struct moves swap_ins;            /* for the next plan */
-    struct moves plan_swap_ins, plan_swap_outs;
 
     /* deadline.c */
     uint32_t deadline_count; /* sequences with a deadline */
@@ -125,11 +138,13 @@ void admission_count_blocks(struct scheduler *s);
 
 /* Gives a SWAPPED sequence `count` blocks. The next plan fills them from its slots. */
 void preemption_swap_in(struct scheduler *s, struct sequence *sequence, uint32_t count);
-/* Begins a plan: the swap-ins so far become its swap-ins, and slots that the last plan emptied are
- * free. */
+/* The moves of a plan are done: the slots that it emptied are free. */
+void preemption_end_moves(struct scheduler *s, struct planned *planned);
+/* Begins the plan s->made: the swap-ins so far become its swap-ins. */
 void preemption_begin_plan(struct scheduler *s);
 /* Gives each part of the plan blocks for its rows, if need be by preempting. False: some parts have
- * none, or their sequences were preempted; the rows must be chosen again without them. */
+ * none, or their sequences were preempted; the rows must be chosen again without them. Takes no
+ * blocks from others while a step is in flight: the plan then asks to drain. */
 bool preemption_find_blocks(struct scheduler *s);
 /* Marks sequences that decode and lack a block as stalled; !mark: clears all marks. A stalled one
  * must take no place in the batch: a sequence that only needs rows, and pins the blocks that the
@@ -138,7 +153,7 @@ void preemption_mark_stalled(struct scheduler *s, bool mark);
 /* Preempts lower classes for the first sequence that waits, if that makes enough room. It gets the
  * blocks at the next scheduler_reserve, after they were swapped out. */
 void preemption_for_waiting(struct scheduler *s);
-/* Ends a plan: puts its moves into s->plan. Blocks that it swaps in have content from now on. */
+/* Ends a plan: puts its moves into it. Blocks that it swaps in have content from now on. */
 void preemption_end_plan(struct scheduler *s);
 /* The sequence ends: its moves don't happen, its slots are free. */
 void preemption_forget(struct scheduler *s, const struct sequence *sequence);

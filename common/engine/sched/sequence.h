@@ -46,20 +46,27 @@ struct sequence {
     uint32_t class_index;  /* by priority, 0 first */
     uint32_t token_count;  /* so far: prompt, then the answer */
     uint32_t prompt_count; /* leading tokens with prefill rows: prompt + emitted */
-    uint32_t computed;     /* rows that are in the blocks; RESERVED: rows of cached blocks */
+    /* Rows that are in the blocks, or will be when the steps in flight have ended. RESERVED: rows
+     * of cached blocks. */
+    uint32_t computed;
     /* Prompt rows that were cached when it came. Policies count with them while it waits. */
     uint32_t likely_cached;
     struct sequence *next_of_tenant; /* in the list of its tenant's, as of the last count */
     uint32_t block_count;
     uint32_t own_blocks; /* admission and preemption: its part of its tenant's, as last counted */
     uint64_t order;      /* by arrival: first come, first served */
-    bool preempted;  /* WAITING or SWAPPED after it ran: goes before new sequences of its class */
-    bool arriving;   /* the next plan swaps it in; until then its blocks have no content */
-    bool stalled;    /* in this plan: no block for its next row is free */
-    bool waits;      /* set by the caller: no token can be drawn yet, so plans have no rows of it */
-    bool promoted;   /* by the policy: it starved */
-    uint32_t level;  /* mlfq: its queue */
-    uint64_t ran_us; /* when a step last had rows of it; before that: when it came */
+    bool preempted; /* WAITING or SWAPPED after it ran: goes before new sequences of its class */
+    bool arriving;  /* the next plan swaps it in; until then its blocks have no content */
+    bool stalled;   /* in this plan: no block for its next row is free */
+    bool waits;     /* set by the caller: no token can be drawn yet, so plans have no rows of it */
+    /* Rows and swap-ins of it in steps in flight; tokens that those draw and that aren't known yet.
+     * The last of these is sample `drawn_at` of its step. */
+    uint32_t in_flight, pending, drawn_at;
+    bool needs_token; /* its next row can only be computed once its last token is known here */
+    bool removed;     /* while in flight: nothing but the blocks is left of it */
+    bool promoted;    /* by the policy: it starved */
+    uint32_t level;   /* mlfq: its queue */
+    uint64_t ran_us;  /* when a step last had rows of it; before that: when it came */
     uint64_t arrived_us, used_us; /* used: of its level's quantum */
     struct tenant *tenant;
     uint64_t ranked_turn; /* its tenant's, in this round of admission */
@@ -98,7 +105,15 @@ static inline bool sequence_computes(const struct sequence *sequence)
     return sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE;
 }
 
-/* Returns the answer's tokens so far, drawn here or before. */
+/* Returns true if its next row may take its token from the step in flight, which draws it. Not if
+ * that token is the last by count. If it turns out to end the answer, that row is one too many. */
+static inline bool sequence_runs_ahead(const struct sequence *sequence)
+{
+    return !sequence->needs_token &&
+           sequence->token_count + sequence->pending < sequence->token_capacity - 1;
+}
+
+/* Returns the answer's known tokens so far, drawn here or before. */
 uint32_t sequence_answer_count(const struct sequence *sequence);
 
 /* Returns the prompt's tokens, without tokens of the answer that were drawn before. */

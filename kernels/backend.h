@@ -6,8 +6,8 @@
  * Every function is needed. A function named like one of kernels.h has its signature and promises.
  *
  * Duties of kernels.c: it checks arguments and shapes once, keeps the profile, numbers events,
- * counts, and then calls through the table. A backend trusts shapes, ranges and types. The contents of device memory
- * (positions, block ids) are the caller's promise.
+ * counts, and then calls through the table. A backend trusts shapes, ranges and types. The contents
+ * of device memory (positions, block ids) are the caller's promise.
  *
  * Duties of a backend: it sizes scratch memory in `open` from constants (tiles, segments, threads),
  * never from the number of rows, so that no operation allocates. It computes any number of
@@ -132,5 +132,10 @@ extern const struct kernels_backend kernels_reference;
 extern const struct kernels_backend kernels_cpu_portable;
 extern const struct kernels_backend kernels_cpu_avx512bf16;
 extern const struct kernels_backend kernels_cpu_amx;
+
+/* Wraps an open CPU backend (kernels/deferred), which kernels_close then ends too. After an error
+ * `inner` is as before. STATUS_LIMIT: no memory or threads. */
+enum status kernels_defer(struct kernels *inner, bool late, struct kernels **kernels,
+                          struct error *err) WARN_UNUSED;
 
 #endif

@@ -74,9 +74,6 @@ enum status kernels_open(const struct kernels_config *config, struct kernels **k
         return error_set(err, STATUS_INVALID, "%u compute threads: expected 1 to %d",
                          config->threads, KERNELS_MAX_THREADS);
     TRY(kernels_check_isa(config->f32, config->isa, err));
-    if (config->device > DEVICE_CPU)
-        return error_set(err, STATUS_UNSUPPORTED, "device %s isn't built in: use device cpu",
-                         device_names[config->device]);
     struct kernels *k = calloc(1, sizeof *k);
     if (!k)
         return error_set(err, STATUS_LIMIT, "no memory for a kernel backend");
@@ -86,6 +83,12 @@ enum status kernels_open(const struct kernels_config *config, struct kernels **k
     enum status status = k->backend->open(k, config, err);
     if (status != STATUS_OK) {
         free(k);
+        return status;
+    }
+    if (config->device == DEVICE_DEFERRED || config->device == DEVICE_DEFERRED_LATE)
+        status = kernels_defer(k, config->device == DEVICE_DEFERRED_LATE, &k, err);
+    if (status != STATUS_OK) {
+        kernels_close(k);
         return status;
     }
     *kernels = k;

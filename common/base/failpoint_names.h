@@ -38,6 +38,8 @@
       "packed weights are written to the file that will be kept; fail: the disk is full")          \
     X("step.computing", false, "rows are chosen and about to be computed")                         \
     X("step.fails", true, "fail: the engine can't compute this step")                              \
+    X("device.fails", true,                                                                        \
+      "--device deferred, an operation begins; fail: it fails, reported later")                    \
     X("pool.join", false, "a compute thread has woken for a job and hasn't begun it")              \
     X("step.misdirected", true, "fail: a sequence reads and writes its neighbour's KV blocks")     \
     X("step.move_fails", true, "fail: a KV block can't be copied, swapped out or swapped in")      \

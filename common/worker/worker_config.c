@@ -125,6 +125,13 @@ static const struct config_setting settings[] = {
      .choices = kv_choice_names,
      .help = "Keys and values: floats of the arithmetic's own type, or int8 with a scale for each "
              "token of a head"},
+    {.name = "device",
+     .type = CONFIG_ENUM,
+     AT(device),
+     .default_text = "auto",
+     .choices = device_names,
+     .help = "Device that computes; auto takes the CPU. deferred and deferred-late are checks "
+             "without a GPU: the CPU behind queues, with memory that the host can't touch"},
     {.name = "isa",
      .type = CONFIG_ENUM,
      AT(isa),

@@ -33,6 +33,7 @@ struct worker_config {
     enum weight_choice weights;
     enum kv_choice kv;
     enum isa isa;
+    enum device device;
     enum kv_lane transport;
     uint32_t chunk_tokens; /* 0: worker_engine_open settles it */
     uint32_t threads, max_sequences, block_tokens, kv_tokens, context;

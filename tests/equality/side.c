@@ -1,6 +1,7 @@
 #include "tests/equality/side.h"
 
 #include "common/base/clock.h"
+#include "tests/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,16 +30,17 @@ static enum isa chosen_isa(void)
 static void open_engine(struct side *side, const struct side_config *config)
 {
     struct error err = {""};
-    struct engine_config engine = {.model_dir = config->model,
-                                   .weights = config->weights,
-                                   .kv = config->kv,
-                                   .kernels = {.threads = config->threads, .isa = chosen_isa()},
-                                   .block_tokens = SIDE_BLOCK_TOKENS,
-                                   .block_count = config->blocks,
-                                   .swap_blocks = config->swap_blocks,
-                                   .max_rows = config->chunk + config->sequences,
-                                   .max_sequences = config->sequences,
-                                   .context_limit = config->context};
+    struct engine_config engine = {
+        .model_dir = config->model,
+        .weights = config->weights,
+        .kv = config->kv,
+        .kernels = {.device = test_device(), .threads = config->threads, .isa = chosen_isa()},
+        .block_tokens = SIDE_BLOCK_TOKENS,
+        .block_count = config->blocks,
+        .swap_blocks = config->swap_blocks,
+        .max_rows = config->chunk + config->sequences,
+        .max_sequences = config->sequences,
+        .context_limit = config->context};
     if (engine_open(&engine, &side->engine, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     struct kv_transport_config transport = {.kind = KV_TRANSPORT_LOCAL,

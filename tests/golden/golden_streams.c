@@ -1,5 +1,7 @@
 #include "tests/golden/golden_streams.h"
 
+#include "tests/device.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -26,6 +28,8 @@ struct engine *streams_open_with(const char *model_dir, enum weight_choice weigh
                                    .block_count = pool_blocks,
                                    .max_rows = STREAM_MAX_ROWS,
                                    .max_sequences = STREAM_MAX_STREAMS};
+    if (config.kernels.device == DEVICE_AUTO)
+        config.kernels.device = test_device();
     struct engine *engine;
     struct error err;
     enum status status = engine_open(&config, &engine, &err);

@@ -6,6 +6,7 @@
 #include "common/engine/engine.h"
 #include "common/kv/transport/kv_checksum.h"
 #include "common/kv/transport/kv_transport.h"
+#include "tests/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +31,7 @@ static struct side open_side(const char *model, bool f32, enum kv_choice kv, uin
     struct error err = {""};
     struct engine_config config = {.model_dir = model,
                                    .kv = kv,
-                                   .kernels = {.f32 = f32, .threads = 1},
+                                   .kernels = {.device = test_device(), .f32 = f32, .threads = 1},
                                    .block_tokens = BLOCK_TOKENS,
                                    .block_count = BLOCKS,
                                    .max_rows = MAX_TOKENS,

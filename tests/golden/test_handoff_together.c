@@ -5,6 +5,7 @@
 #include "common/base/rng.h"
 #include "common/engine/engine.h"
 #include "common/kv/transport/kv_transport.h"
+#include "tests/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,12 +43,13 @@ static struct side open_side(const char *model, bool f32, uint32_t threads)
 {
     struct side side = {0};
     struct error err = {""};
-    struct engine_config config = {.model_dir = model,
-                                   .kernels = {.f32 = f32, .threads = threads},
-                                   .block_tokens = BLOCK_TOKENS,
-                                   .block_count = BLOCKS,
-                                   .max_rows = TOGETHER * MAX_PROMPT,
-                                   .max_sequences = TOGETHER};
+    struct engine_config config = {
+        .model_dir = model,
+        .kernels = {.device = test_device(), .f32 = f32, .threads = threads},
+        .block_tokens = BLOCK_TOKENS,
+        .block_count = BLOCKS,
+        .max_rows = TOGETHER * MAX_PROMPT,
+        .max_sequences = TOGETHER};
     if (engine_open(&config, &side.engine, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     struct kv_transport_config transport = {

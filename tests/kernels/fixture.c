@@ -1,6 +1,7 @@
 #include "tests/kernels/fixture.h"
 
 #include "kernels/cpu/isa.h"
+#include "tests/device.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +27,8 @@ const struct variant *fixture_variants(size_t *count)
 
 struct kernels *fixture_open(const struct variant *variant, uint32_t threads)
 {
-    struct kernels_config config = {.f32 = variant->f32, .isa = variant->isa, .threads = threads};
+    struct kernels_config config = {
+        .device = test_device(), .f32 = variant->f32, .isa = variant->isa, .threads = threads};
     struct kernels *kernels = NULL;
     struct error err = {0};
     if (kernels_open(&config, &kernels, &err) != STATUS_OK)
@@ -68,6 +70,7 @@ struct buffer fixture_buffer(struct kernels *kernels, const void *source, size_t
     assert_int_equal(
         kernels_upload(kernels, KERNELS_STEPS, &buffer, 0, source ? source : nan, bytes),
         STATUS_OK);
+    assert_int_equal(kernels_sync(kernels), STATUS_OK);
     free(nan);
     return buffer;
 }
@@ -104,6 +107,7 @@ struct linear fixture_linear(struct kernels *kernels, const uint16_t *weights, u
     assert_int_equal(
         kernels_linear_load(kernels, &linear, half, n - half, rows + half * row_bytes, NULL),
         STATUS_OK);
+    assert_int_equal(kernels_sync(kernels), STATUS_OK);
     free(rows);
     return linear;
 }

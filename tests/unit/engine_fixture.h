@@ -3,6 +3,7 @@
 #define BATON_TESTS_ENGINE_FIXTURE_H
 
 #include "common/engine/engine.h"
+#include "tests/device.h"
 
 #define MODEL "deploy/local/tiny-shakespeare"
 
@@ -19,7 +20,9 @@ static inline int open_engine(void **state)
 {
     struct engine *engine;
     struct error err;
-    if (engine_open(&CONFIG, &engine, &err) != STATUS_OK ||
+    struct engine_config config = CONFIG;
+    config.kernels.device = test_device();
+    if (engine_open(&config, &engine, &err) != STATUS_OK ||
         engine_attach_pool(engine, NULL, &err) != STATUS_OK)
         return -1;
     *state = engine;

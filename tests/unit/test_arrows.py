@@ -45,10 +45,11 @@ MAY_INCLUDE = {
     "common/worker": WORKER | {"common/language/text", "common/language/constrain"},
     "common/cli": WORKER | {"common/language/text", "common/language/chat"},
     "proto": BASE,
-    "kernels": DOMAIN | {"kernels/cpu", "kernels/reference"},  # kernels.c: the table of backends
+    "kernels": DOMAIN | {"kernels/cpu", "kernels/deferred", "kernels/reference"},  # kernels.c: the table of backends
     "kernels/reference": DOMAIN | {"kernels", "kernels/cpu", "kernels/reference/inner"},
     "kernels/reference/inner": BASE | {"kernels/cpu"},
     "kernels/cpu": DOMAIN | {"kernels", "kernels/cpu/inner"},
+    "kernels/deferred": DOMAIN | {"kernels"},
     "kernels/cpu/inner": BASE | {"kernels/cpu"},
     "prefill_worker": WORKER,
     "decode_worker": WORKER,

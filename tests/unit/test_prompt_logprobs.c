@@ -3,6 +3,7 @@
  * through the step loop. */
 #include "common/engine/model/logits.h"
 #include "common/worker/step_loop.h"
+#include "tests/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +33,7 @@ static int open_engine(void **state)
     (void)state;
     struct error err = {""};
     struct engine_config config = {.model_dir = "tests/golden/models/llama-wide",
-                                   .kernels = {.threads = 1},
+                                   .kernels = {.device = test_device(), .threads = 1},
                                    .block_tokens = BLOCK_TOKENS,
                                    .block_count = BLOCKS,
                                    .max_rows = PROMPT + 4,

@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
+#include "tests/device.h"
 
 #include <semaphore.h>
 #include <setjmp.h>
@@ -42,7 +43,7 @@ static int setup_model(void **state, const char *model)
     static struct fixture fixture;
     struct error err = {""};
     struct engine_config engine = {.model_dir = model,
-                                   .kernels = {.f32 = true, .threads = 1},
+                                   .kernels = {.device = test_device(), .f32 = true, .threads = 1},
                                    .block_tokens = BLOCK_TOKENS,
                                    .block_count = BLOCKS,
                                    .max_rows = CHUNK + 4,

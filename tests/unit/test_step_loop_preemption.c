@@ -4,6 +4,7 @@
  * an event. */
 #include "common/base/failpoint.h"
 #include "common/worker/step_loop.h"
+#include "tests/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +43,7 @@ static void open_side(struct side *side, uint32_t blocks, uint32_t swap_blocks, 
 {
     struct error err = {""};
     struct engine_config engine = {.model_dir = "tests/golden/models/llama",
-                                   .kernels = {.f32 = true, .threads = 1},
+                                   .kernels = {.device = test_device(), .f32 = true, .threads = 1},
                                    .block_tokens = BLOCK_TOKENS,
                                    .block_count = blocks,
                                    .swap_blocks = swap_blocks,

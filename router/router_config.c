@@ -70,7 +70,7 @@ static const struct config_setting settings[] = {
     {"model", CONFIG_STRING, AT(models), .required = true, .value = "[NAME=]DIR,...",
      .help = "Folder of each model with config.json, generation_config.json and tokenizer.json; no "
              "weights are read",
-     .repeats = true, .check = model_list_check},
+     .repeats = ',', .check = model_list_check},
     {"model-name", CONFIG_STRING, AT(model_name), "", .value = "NAME",
      .help = "Name that clients use, of the only model; empty: the folder's name"},
     {"ready-fd", CONFIG_U64, AT(ready_fd), "0", "0", "1048576",
@@ -163,7 +163,7 @@ static const struct config_setting settings[] = {
      .help = "SLO class: name=chat,ttft=400ms,tpot=40ms,p=90,priority=normal; itl=, e2e= and "
              "offline are words, too, and the next name= begins another class; 32 classes at most; "
              "empty: no objectives",
-     .repeats = true},
+     .repeats = SLO_ROWS_JOINT},
     {"slo-default", CONFIG_STRING, AT(slo_default), "", .value = "NAME",
      .help = "SLO class of requests that name none; empty: the only class, of several none"},
     {"trace-requests", CONFIG_U64, AT(trace_requests), "10000", "0", "1000000",

@@ -183,6 +183,9 @@ static enum status read_classes(const struct json_value *root, struct cluster_st
         TRY(get_text(object, "name", true, class->name, sizeof class->name, err));
         TRY(get_count(hour, "attained", &class->attained, err));
         TRY(get_count(hour, "missed", &class->missed, err));
+        for (int kind = 0; kind < SLO_KINDS; kind++)
+            TRY(get_count(json_find(hour, "missed_by"), slo_kind_names[kind],
+                          &class->missed_by[kind], err));
         TRY(json_get_double(object, "goodput_per_second", 0, 1e15, &class->goodput, err));
         TRY(json_get_double(object, "goodput_per_device", 0, 1e15, &class->goodput_of_device, err));
         TRY(json_get_double(object, "error_budget_left", -1e15, 1, &class->error_budget_left, err));
@@ -359,14 +362,21 @@ static void print_worker(const struct worker_status *worker, int model_width, in
 static void print_class(const struct class_status *class, struct str *out)
 {
     int64_t all = class->attained + class->missed;
-    str_addf(out, "class %s", class->name);
+    str_addf(out, "class %s   last hour: ", class->name);
     if (all)
-        str_addf(out, "   attained %.1f%% of %" PRId64 " in the last hour",
-                 100 * (double)class->attained / (double)all, all);
+        str_addf(out, "attained %.1f%% of %" PRId64, 100 * (double)class->attained / (double)all,
+                 all);
     else
-        str_add(out, "   no request in the last hour");
-    str_addf(out, "   goodput %.2f/s, %.2f/s per device   error budget left %.0f%%\n",
-             class->goodput, class->goodput_of_device, 100 * class->error_budget_left);
+        str_add(out, "no request");
+    const char *before = ", missed by ";
+    for (int kind = 0; kind < SLO_KINDS; kind++) {
+        if (!class->missed_by[kind])
+            continue;
+        str_addf(out, "%s%s %" PRId64, before, slo_kind_names[kind], class->missed_by[kind]);
+        before = ", ";
+    }
+    str_addf(out, ", error budget left %.0f%%   last minute: goodput %.2f/s, %.2f/s per device\n",
+             100 * class->error_budget_left, class->goodput, class->goodput_of_device);
 }
 
 /* Returns the width of the column of models. 0: none, since there is only one model. */

@@ -12,8 +12,8 @@
  *                   "address": "127.0.0.1:4005", "silent_ms": 12000}],
  *      "refused": [{"name": "decode-1", "role": "decode", "address": "127.0.0.1:4004",
  *                   "sentence": "..."}],
- *      "slo": [{"name": "chat", "hour": {"attained": 97, "missed": 3}, "goodput_per_second": 1.6,
- *               "goodput_per_device": 0.4, "error_budget_left": 0.7}]}
+ *      "slo": [{"name": "chat", "hour": {"attained": 97, "missed": 3, "missed_by": {"ttft": 3}},
+ *               "goodput_per_second": 1.6, "goodput_per_device": 0.4, "error_budget_left": 0.7}]}
  *
  * state: "up" (the router has a session with it), "draining", or "down" (it registered, but there
  * is no session). Missing: it didn't leave, and isn't heard of any more; it is read as a worker of
@@ -68,6 +68,7 @@ struct refused_status {
 struct class_status {
     char name[SLO_MAX_NAME_BYTES + 1];
     int64_t attained, missed;          /* in the last hour */
+    int64_t missed_by[SLO_KINDS];      /* a request may miss several */
     double goodput, goodput_of_device; /* a second, in the last minute */
     double error_budget_left;          /* 1: all; below 0: overdrawn */
 };

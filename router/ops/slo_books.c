@@ -28,7 +28,7 @@ struct accuracy {
 
 struct class_books {
     struct slo_count ever;
-    uint64_t uncounted, missed_by[SLO_KINDS];
+    uint64_t uncounted;
     struct window minute, hour;
     struct accuracy ttft, tpot;
     double attained_by[LENGTHS], ended_by[LENGTHS], ended; /* by prompt length; their sum */
@@ -53,12 +53,19 @@ static void window_move(struct window *window, uint64_t now_us)
         window->newest = slot;
 }
 
-static void window_add(struct window *window, bool attained, uint64_t now_us)
+/* `missed`: bits of enum slo_kind; 0: attained. */
+static void count_add(struct slo_count *count, unsigned missed)
+{
+    count->attained += !missed;
+    count->missed += missed != 0;
+    for (int kind = 0; kind < SLO_KINDS; kind++)
+        count->missed_by[kind] += missed >> kind & 1;
+}
+
+static void window_add(struct window *window, unsigned missed, uint64_t now_us)
 {
     window_move(window, now_us);
-    struct slo_count *slot = &window->slots[window->newest % SLOTS];
-    slot->attained += attained;
-    slot->missed += !attained;
+    count_add(&window->slots[window->newest % SLOTS], missed);
 }
 
 static struct slo_count window_sum(struct window *window, uint64_t now_us)
@@ -68,6 +75,8 @@ static struct slo_count window_sum(struct window *window, uint64_t now_us)
     for (size_t i = 0; i < SLOTS; i++) {
         sum.attained += window->slots[i].attained;
         sum.missed += window->slots[i].missed;
+        for (int kind = 0; kind < SLO_KINDS; kind++)
+            sum.missed_by[kind] += window->slots[i].missed_by[kind];
     }
     return sum;
 }
@@ -176,7 +185,7 @@ static void create_class(struct class_books *of, const char *name, struct metric
                  slo_kind_names[kind]);
         of->missed_by_total[kind] = metrics_counter(
             metrics, "baton_router_slo_missed_total",
-            "Requests of an SLO class that missed this objective, or failed", labels);
+            "Requests of an SLO class that missed this objective, failed or were rejected", labels);
     }
     snprintf(labels, sizeof labels, "slo_class=\"%s\"", name);
     of->error_budget_left = metrics_gauge(
@@ -222,6 +231,8 @@ struct slo_verdict slo_judge(const struct slo_ending *ending)
     struct slo_outcome outcome = ending->outcome;
     outcome.ok = !is_ours(ending->reason);
     unsigned missed = slo_missed(&ending->objective, &outcome);
+    if (!outcome.ok && reason_code(ending->reason) == RPC_RESOURCE_EXHAUSTED)
+        missed = 1u << SLO_REJECTED;
     /* A client that leaves when an objective is missed already doesn't undo the miss. */
     bool left_late = ending->reason == REASON_CANCELLED && missed;
     return (struct slo_verdict){.counts = !ending->reason || !outcome.ok || left_late,
@@ -244,12 +255,9 @@ void slo_books_ended(struct slo_books *books, const struct slo_ending *ending, u
     pthread_mutex_lock(&books->lock);
     of->uncounted += !counts;
     if (counts) {
-        of->ever.attained += !missed;
-        of->ever.missed += missed != 0;
-        for (int kind = 0; kind < SLO_KINDS; kind++)
-            of->missed_by[kind] += missed >> kind & 1;
-        window_add(&of->minute, !missed, now_us);
-        window_add(&of->hour, !missed, now_us);
+        count_add(&of->ever, missed);
+        window_add(&of->minute, missed, now_us);
+        window_add(&of->hour, missed, now_us);
         lengths_add(of, ending->prompt_tokens, !missed);
     }
     if (!ending->reason) {
@@ -290,7 +298,6 @@ void slo_books_read(struct slo_books *books, uint32_t slo_class, uint64_t now_us
                                     .uncounted = of->uncounted,
                                     .ttft = accuracy_mean(&of->ttft),
                                     .tpot = accuracy_mean(&of->tpot)};
-    memcpy(figures->missed_by, of->missed_by, sizeof figures->missed_by);
     figures->error_budget_left = budget_left(&books->classes->items[slo_class], &figures->hour);
     figures->decile_count = lengths_deciles(of, figures->deciles);
     pthread_mutex_unlock(&books->lock);
@@ -310,8 +317,12 @@ void slo_books_show(struct slo_books *books, uint64_t now_us)
 
 static void add_count(struct str *out, const char *name, const struct slo_count *count)
 {
-    str_addf(out, "\"%s\": {\"attained\": %" PRIu64 ", \"missed\": %" PRIu64 "}, ", name,
-             count->attained, count->missed);
+    str_addf(out, "\"%s\": {\"attained\": %" PRIu64 ", \"missed\": %" PRIu64 ", \"missed_by\": {",
+             name, count->attained, count->missed);
+    for (int kind = 0; kind < SLO_KINDS; kind++)
+        str_addf(out, "%s\"%s\": %" PRIu64, kind ? ", " : "", slo_kind_names[kind],
+                 count->missed_by[kind]);
+    str_add(out, "}}, ");
 }
 
 static void add_accuracy(struct str *out, const char *name, const struct slo_accuracy *accuracy)
@@ -344,13 +355,9 @@ static void add_figures(struct str *out, const struct slo_figures *figures, uint
     add_count(out, "ever", &figures->ever);
     str_addf(out,
              "\"uncounted\": %" PRIu64 ", \"goodput_per_second\": %.4f, "
-             "\"goodput_per_device\": %.4f, \"error_budget_left\": %.4f, \"missed_by\": {",
+             "\"goodput_per_device\": %.4f, \"error_budget_left\": %.4f, \"predicted\": {",
              figures->uncounted, goodput, devices ? goodput / devices : 0,
              figures->error_budget_left);
-    for (int kind = 0; kind < SLO_KINDS; kind++)
-        str_addf(out, "%s\"%s\": %" PRIu64, kind ? ", " : "", slo_kind_names[kind],
-                 figures->missed_by[kind]);
-    str_add(out, "}, \"predicted\": {");
     add_accuracy(out, "ttft", &figures->ttft);
     str_add(out, ", ");
     add_accuracy(out, "tpot", &figures->tpot);

@@ -2,8 +2,8 @@
  * budgets. Each choice of a request counts as a request of its own.
  *
  *   attained    answered, within all objectives
- *   missed      answered too late, failed, or rejected because of the cluster: no room, no workers,
- *               a deadline that passed
+ *   missed      answered too late; failed because of the cluster: no workers, a deadline that
+ *               passed; or rejected for lack of room or of time
  *   uncounted   refused because of the client (400, 401, 403, its quota, a slow reader), or left by
  *               it while all objectives could still be attained
  *
@@ -33,6 +33,7 @@ struct slo_ending {
 
 struct slo_count {
     uint64_t attained, missed;
+    uint64_t missed_by[SLO_KINDS]; /* a request may miss several */
 };
 
 /* Predictions against measurements of the newest 1,000 answers or so. */
@@ -51,7 +52,6 @@ struct slo_decile {
 struct slo_figures {
     struct slo_count minute, hour, ever;
     uint64_t uncounted;
-    uint64_t missed_by[SLO_KINDS]; /* ever; a request may miss several */
     /* The share of the last hour's allowed misses that is left: 1 if there was none, below 0 if
      * there were more than the percentile allows. */
     double error_budget_left;

@@ -141,9 +141,9 @@ def attainment_is_counted(cluster, client):
 
     status = json.loads(get(cluster, "/status")[1])
     seen = {one["name"]: one for one in status["slo"]}
-    counts = {name: tuple(one["ever"].values()) for name, one in seen.items()}
+    counts = {name: (one["ever"]["attained"], one["ever"]["missed"]) for name, one in seen.items()}
     assert counts == {"chat": (1, 0), "rush": (1, 3), "batch": (4, 0)}
-    assert seen["chat"]["uncounted"] == 1 and seen["rush"]["missed_by"] == {"ttft": 0, "tpot": 3, "itl": 0, "e2e": 0, "failed": 0}
+    assert seen["chat"]["uncounted"] == 1 and seen["rush"]["ever"]["missed_by"] == {"ttft": 0, "tpot": 3, "itl": 0, "e2e": 0, "failed": 0, "rejected": 0}
     assert seen["rush"]["hour"] == seen["rush"]["ever"] and seen["rush"]["error_budget_left"] == -0.5 and seen["chat"]["error_budget_left"] == 1
     assert seen["batch"]["priority"] == "offline" and [name for name, one in seen.items() if one["default"]] == ["chat"]
     # From the first step reports on there are predictions: a prompt takes a step of 30 ms, a token one of 20 ms.
@@ -209,6 +209,8 @@ def test_capacity_constraints_and_logprobs(start_cluster, connect, monkeypatch):
     (["--placement-policy", "best"], ["--placement-policy", "least-tokens", "goodput"]),
     (["--engine", "mock", "--profile", "h100"], ["no profile 'h100'", "instant", "a100-opt-13b-tp1-vllm"]),
     (["--engine", "mock", "--profile", "/nowhere/a.json"], ["/nowhere/a.json"]),
+    (["--slo-class", "name=chat,ttft=1s", "--slo-class", "p=50,e2e=0"], ["slo-class: 'p=' stands in front of name=", "slo-class: 'e2e=' stands in"]),
+    (["--slo-class", "name=chat,ttft=1s", "--slo-class", "name=b,ttft=0,p=101"], ["class b: ttft=0 must be in 1us .. 24h", "class b: p=101 must be a number in 50 .. 99.99"]),
 ])
 def test_wrong_settings_are_told(flags, sentences):
     done = subprocess.run([BATON, "up", "--model", SHAKESPEARE, *flags], text=True, capture_output=True, timeout=60)

@@ -283,15 +283,15 @@ def test_the_status_page_follows_the_newest():
     traces = [trace("an hour ago", 0, 1), trace("runs", 1, 3599, status="running", ended_ms=None), trace("old", 3598, 1), trace("a/b c", 3599, 0.5, choice=2), trace("new", 3599.5, 0.5)]
     del traces[1]["ended_ms"]
     status["slo"] = [{"name": "chat", "default": True, "priority": "high", "offline": False, "percentile": 95, "objective": {"ttft_ms": 400, "tpot_ms": 40, "itl_ms": 0, "e2e_ms": 0},
-                      "minute": {"attained": 3, "missed": 1}, "hour": {"attained": 0, "missed": 0}, "ever": {"attained": 9, "missed": 9}, "goodput_per_second": 0.24,
-                      "goodput_per_device": 0.12, "error_budget_left": -4, "missed_by": {"ttft": 2, "tpot": 0, "failed": 7}, "deciles": [{"to_tokens": 9, "attained": 1}, {"to_tokens": 99, "attained": 0.25}]}]
+                      "minute": {"attained": 3, "missed": 1}, "hour": {"attained": 0, "missed": 0, "missed_by": {"ttft": 2, "tpot": 0, "failed": 0, "rejected": 7}}, "ever": {"attained": 9, "missed": 9}, "goodput_per_second": 0.24,
+                      "goodput_per_device": 0.12, "error_budget_left": -4, "deciles": [{"to_tokens": 9, "attained": 1}, {"to_tokens": 99, "attained": 0.25}]}]
     answers = {"/status": status, "/traces": {"traces": traces}}
     drawn = subprocess.run(["node", TOP / "tests/e2e/status_page.js", TOP / "router/ops/status_page.html"], input=json.dumps(answers), text=True, capture_output=True, timeout=60)
     assert drawn.returncode == 0 and not drawn.stderr, drawn.stderr
     drawn = json.loads(drawn.stdout)
     assert drawn["state"] == "live" and "1 of 2 workers up" in drawn["tiles"][0], drawn
     assert [(row[0], row[2]) for row in drawn["workers"]] == [("decode-0", "up"), ("decode-1", "missing")]
-    assert drawn["classes"] == [["chat (default)", "TTFT 400 ms, TPOT 40.0 ms, 95%, high", "75.0%", "–", "0.24", "0.12", "-400%", "25%", "ttft 2, failed 7"]], drawn["classes"]
+    assert drawn["classes"] == [["chat (default)", "TTFT 400 ms, TPOT 40.0 ms, 95%, high", "75.0%", "–", "0.24", "0.12", "-400%", "25%", "ttft 2, rejected 7"]], drawn["classes"]
     rows = drawn["rows"]
     assert [row["id"] for row in rows] == ["new", "a/b c #2", "old", "runs", "an hour ago"]
     assert [row["trace"] for row in rows] == ["/trace/new", "/trace/a%2Fb%20c?choice=2", "/trace/old", "/trace/runs", "/trace/an%20hour%20ago"]

@@ -349,7 +349,8 @@ static void test_status_of_two_models(void **state)
         "\"127.0.0.1:4\", \"state\": \"up\"}], "
         "\"refused\": [{\"name\": \"decode-2\", \"role\": \"decode\", \"address\": "
         "\"127.0.0.1:6\", \"sentence\": \"no folder\"}], "
-        "\"slo\": [{\"name\": \"chat\", \"hour\": {\"attained\": 7, \"missed\": 1}, "
+        "\"slo\": [{\"name\": \"chat\", \"hour\": {\"attained\": 7, \"missed\": 1, "
+        "\"missed_by\": {\"ttft\": 1, \"tpot\": 0, \"e2e\": 1, \"failed\": 0, \"rejected\": 2}}, "
         "\"goodput_per_second\": 1.5, \"goodput_per_device\": 0.75, \"error_budget_left\": -0.25}, "
         "{\"name\": \"batch\", \"goodput_per_second\": 0, \"goodput_per_device\": 0, "
         "\"error_budget_left\": 1}]}";
@@ -366,10 +367,11 @@ static void test_status_of_two_models(void **state)
                             "model llama   numerics f32   queue 2   running 0   workers 1 of 1 up\n"
                             "model qwen-of-a-long-name-which-is-cut-off   queue 1   running 4   "
                             "workers 0 of 1 up\n"
-                            "class chat   attained 87.5% of 8 in the last hour   goodput 1.50/s, "
-                            "0.75/s per device   error budget left -25%\n"
-                            "class batch   no request in the last hour   goodput 0.00/s, 0.00/s "
-                            "per device   error budget left 100%\n\n"
+                            "class chat   last hour: attained 87.5% of 8, missed by ttft 1, e2e 1, "
+                            "rejected 2, error budget left -25%   last minute: goodput 1.50/s, "
+                            "0.75/s per device\n"
+                            "class batch   last hour: no request, error budget left 100%   last "
+                            "minute: goodput 0.00/s, 0.00/s per device\n\n"
                             "NAME           MODEL                            ROLE     STATE "),
                      table.data);
     assert_non_null(

@@ -192,7 +192,7 @@ static void test_a_text_that_repeats(void **state)
     (void)state;
     static const struct config_setting row[] = {
         {"model", CONFIG_STRING, CONFIG_AT(struct repeated, models), .help = "Models",
-         .repeats = true, .required = true}};
+         .repeats = ',', .required = true}};
     static const struct config_program repeats = {
         .name = "prog", .summary = "Does it.", .settings = row, .setting_count = 1};
     static const struct {

@@ -17,7 +17,7 @@ static void test_rows(void **state)
     str_init(&mistakes, 4096);
     assert_true(slo_classes_parse("name=chat,ttft=400ms,tpot=40ms,p=95,priority=high,"
                                   "name=tool-use.1,tpot=20us,itl=1s,e2e=24h, \n"
-                                  " name = batch , offline,e2e=2m,name=night,priority=offline,"
+                                  " name = batch , offline,e2e=2m;name=night,priority=offline,"
                                   "ttft=1us",
                                   "batch", &classes, &mistakes));
     assert_string_equal(mistakes.data, "");
@@ -115,8 +115,14 @@ static void test_mistakes(void **state)
          "slo-class: class a: 'name' is none of name=, ttft=, tpot=, itl=, e2e=, p=, priority=, "
          "offline\n"},
         {"ttft=1s,name=a,ttft=1s", "",
-         "slo-class: 'ttft' stands before the first name=: a row is NAME=VALUE words with commas, "
-         "name=chat,ttft=400ms,tpot=40ms,p=90\n"},
+         "slo-class: 'ttft=' stands in front of name=: each row, and each --slo-class, begins with "
+         "its name, as name=chat,ttft=400ms,tpot=40ms,p=90\n"},
+        {"name=a,ttft=1s;p=50;offline,name=b,tpot=0", "", /* three flags: the first one is whole */
+         "slo-class: 'p=' stands in front of name=: each row, and each --slo-class, begins with "
+         "its name, as name=chat,ttft=400ms,tpot=40ms,p=90\n"
+         "slo-class: 'offline' stands in front of name=: each row, and each --slo-class, begins "
+         "with its name, as name=chat,ttft=400ms,tpot=40ms,p=90\n"
+         "slo-class: class b: tpot=0 must be in 1us .. 24h; leave it out if it doesn't matter\n"},
         {"name=a b,ttft=0,name=,tpot=1s,name=x23456789012345678901234567890123,ttft=1s", "",
          "slo-class: name=a b must be 1 to 32 letters, digits, '-', '_' or '.'\n"
          "slo-class: class without a valid name: ttft=0 must be in 1us .. 24h; leave it out if it "
@@ -212,8 +218,8 @@ static void test_missed_by(void **state)
     str_init(&text, 256);
     slo_add_missed(0, &text);
     assert_string_equal(text.data, "");
-    slo_add_missed(0x1f, &text);
-    assert_string_equal(text.data, "ttft,tpot,itl,e2e,failed");
+    slo_add_missed(0x3f, &text);
+    assert_string_equal(text.data, "ttft,tpot,itl,e2e,failed,rejected");
     str_deinit(&text);
     assert_string_equal(slo_verdict_name((struct slo_verdict){true, 0}), "attained");
     assert_string_equal(slo_verdict_name((struct slo_verdict){true, 2}), "missed");

@@ -32,6 +32,8 @@ MUTANTS = {
     "offline_normal": (SLO, "an offline class has priority normal", "        row->priority = PRIORITY_OFFLINE;\n", ""),
     "prefix_name": (SLO, "a prefix of a name is the name", "strlen(classes->items[i].name) == name.length && name.length", "name.length"),
     "rejected_uncounted": (BOOKS, "rejected requests don't count", "outcome.ok = !is_ours(ending->reason);", "outcome.ok = true;"),
+    "rejected_failed": (BOOKS, "a rejected request counts as failed", "if (!outcome.ok && reason_code(ending->reason) == RPC_RESOURCE_EXHAUSTED)", "if (false)"),
+    "row_goes_on": (SLO, "a further flag goes on with the class before it", "if (!*at || *at == SLO_ROWS_JOINT)", "if (!*at)"),
     "clients_fault": (BOOKS, "a client's fault is a miss", ".counts = !ending->reason || !outcome.ok || left_late,", ".counts = true,"),
     "quota_is_ours": (BOOKS, "a used-up quota is a miss", "return reason != REASON_RATE_LIMITED && reason != REASON_QUOTA &&", "return reason != REASON_QUOTA &&"),
     "left_in_time": (BOOKS, "a client that leaves in time counts", "ending->reason == REASON_CANCELLED && missed;", "ending->reason == REASON_CANCELLED;"),

@@ -57,8 +57,8 @@ struct config_setting {
     const char *help;           /* one sentence without full stop */
     const char *const *choices; /* CONFIG_ENUM: NULL-terminated */
     bool required;              /* some source must give it; a string must not be empty */
-    /* CONFIG_STRING: the flag may be given several times; the texts are joined by commas */
-    bool repeats;
+    /* CONFIG_STRING: the flag may be given several times, and this joins the texts; 0: once */
+    char repeats;
     bool flag_only;    /* because the environment's name has another meaning in other programs */
     bool hidden;       /* accepted, but of no use to this program: not in --help */
     const char *value; /* "HOST:PORT": its value's name in --help; NULL: by its type */

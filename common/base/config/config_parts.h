@@ -13,7 +13,7 @@ bool config_value_set(const struct config_setting *row, void *settings, const ch
                       struct error *why);
 /* Checks `text` and stores nothing. The row isn't a CONFIG_LIST. */
 bool config_value_check(const struct config_setting *row, const char *text, struct error *why);
-/* Appends a comma and `text` to the field of a row that repeats. */
+/* Appends `text` to the field of a row that repeats, behind what joins them. */
 bool config_value_add(const struct config_setting *row, void *settings, const char *text,
                       struct error *why);
 void config_value_format(const struct config_setting *row, const void *settings, struct str *out);

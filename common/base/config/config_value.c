@@ -206,7 +206,7 @@ bool config_value_add(const struct config_setting *row, void *settings, const ch
     if (!used || !*text)
         return set_string(row, field, text, why);
     if (used + 1 + strlen(text) < row->size) {
-        field[used] = ',';
+        field[used] = row->repeats;
         strcpy(field + used + 1, text);
         return true;
     }

@@ -7,7 +7,7 @@
 
 #define SHOWN_BYTES 60 /* the most of a word that a sentence shows */
 
-const char *const slo_kind_names[SLO_KINDS] = {"ttft", "tpot", "itl", "e2e", "failed"};
+const char *const slo_kind_names[SLO_KINDS] = {"ttft", "tpot", "itl", "e2e", "failed", "rejected"};
 
 /* The place of each objective, by enum slo_kind. */
 static const size_t places[SLO_FAILED] = {[SLO_TTFT] = offsetof(struct slo_objective, ttft_us),
@@ -132,9 +132,9 @@ static void read_word(struct parse *parse, const struct word *word)
         begin_row(parse, word);
     } else if (!parse->open) {
         complain(parse,
-                 "'%s' stands before the first name=: a row is NAME=VALUE words with "
-                 "commas, name=chat,ttft=400ms,tpot=40ms,p=90",
-                 word->name);
+                 "'%s%s' stands in front of name=: each row, and each --slo-class, begins with "
+                 "its name, as name=chat,ttft=400ms,tpot=40ms,p=90",
+                 word->name, word->has_value ? "=" : "");
     } else if (!word->has_value && !strcmp(word->name, "offline")) {
         parse->row.offline = true;
     } else if (word->has_value && !strcmp(word->name, "p")) {
@@ -192,19 +192,21 @@ bool slo_classes_parse(const char *rows, const char *standard, struct slo_classe
                        struct str *mistakes)
 {
     struct parse parse = {.mistakes = mistakes};
+    static const char joints[] = {',', SLO_ROWS_JOINT, 0};
     size_t before = mistakes->length;
     for (const char *at = rows; *rows; at++) {
-        const char *end = at + strcspn(at, ","), *equals = memchr(at, '=', (size_t)(end - at));
+        const char *end = at + strcspn(at, joints), *equals = memchr(at, '=', (size_t)(end - at));
         struct word word = {.has_value = equals != NULL};
         take(word.name, at, equals ? equals : end);
         if (equals)
             take(word.value, equals + 1, end);
         read_word(&parse, &word);
         at = end;
+        if (!*at || *at == SLO_ROWS_JOINT)
+            end_row(&parse);
         if (!*at)
             break;
     }
-    end_row(&parse);
     if (parse.rows > SLO_MAX_CLASSES)
         complain(&parse, "%u classes: at most %d", parse.rows, SLO_MAX_CLASSES);
     find_standard(&parse, standard);

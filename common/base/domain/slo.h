@@ -6,7 +6,8 @@
  *     name=chat,ttft=400ms,tpot=40ms,itl=200ms,e2e=30s,p=90,priority=high
  *     name=batch,e2e=1h,offline
  *
- * Several rows stand behind each other, with commas: `name=` begins the next one. At least `p`
+ * Several rows stand behind each other, with commas or semicolons: `name=` begins the next one, and
+ * must stand behind a semicolon, which joins the texts of several flags. At least `p`
  * percent of a class's requests are meant to attain all of its objectives. A request attains if
  * TTFT and TPOT (DistServe, section 2.1), and its longest gap and whole time, are each no more than
  * the objective. */
@@ -22,6 +23,7 @@
 #define SLO_MAX_CLASSES      32
 #define SLO_MAX_NAME_BYTES   32
 #define SLO_MAX_ROWS_BYTES   8192 /* the whole text of the rows, with its NUL */
+#define SLO_ROWS_JOINT       ';'
 #define SLO_MAX_US           (24 * 3600 * (uint64_t)1000000)
 #define SLO_MIN_PERCENTILE   50.0
 #define SLO_MAX_PERCENTILE   99.99
@@ -56,9 +58,9 @@ struct slo_prediction {
 };
 
 /* The objectives, in this order in `struct slo_objective`, and beside them a bit for a request that
- * failed. */
-enum slo_kind { SLO_TTFT, SLO_TPOT, SLO_ITL, SLO_E2E, SLO_FAILED, SLO_KINDS };
-extern const char *const slo_kind_names[SLO_KINDS]; /* "ttft", ..., "failed" */
+ * failed, and one for a request that was rejected for lack of room or of time. */
+enum slo_kind { SLO_TTFT, SLO_TPOT, SLO_ITL, SLO_E2E, SLO_FAILED, SLO_REJECTED, SLO_KINDS };
+extern const char *const slo_kind_names[SLO_KINDS]; /* "ttft", ..., "failed", "rejected" */
 
 /* How a request ended. */
 struct slo_outcome {
@@ -96,7 +98,7 @@ void slo_add_missed(unsigned missed, struct str *out);
 /* How an ended request counts for its class. */
 struct slo_verdict {
     bool counts;     /* false: it ended because of its client */
-    unsigned missed; /* the bits of slo_missed */
+    unsigned missed; /* the bits of slo_missed, or SLO_REJECTED alone */
 };
 /* Returns "attained", "missed" or "uncounted". */
 const char *slo_verdict_name(struct slo_verdict verdict);

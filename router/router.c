@@ -123,7 +123,7 @@ static enum status open_access(struct router *router, struct error *err)
     router_metrics_watch(&router->metrics, router->metrics_tls, "for=\"metrics-tls\"");
     if (*config->otlp_tls.cert)
         router_metrics_watch(&router->metrics, router->otlp_tls, "for=\"otlp-tls\"");
-    TRY(access_open(config->api_keys, 0, &router->access, err));
+    TRY(access_open(config->api_keys, 0, &router->slo, &router->access, err));
     if (router_config_registry_is_open(config))
         log_warn("router",
                  "registry=%s msg=\"clients need keys, but any process that reaches this address "

@@ -29,8 +29,9 @@ struct holder {
 struct access {
     char path[FILE_WATCH_MAX_PATH_BYTES];
     struct reload *watch;
-    pthread_mutex_t reading; /* held while the file is read and used */
-    pthread_mutex_t lock;    /* guards the fields below */
+    const struct slo_classes *classes; /* the router's */
+    pthread_mutex_t reading;           /* held while the file is read and used */
+    pthread_mutex_t lock;              /* guards the fields below */
     struct access_keys keys;
     struct holder **holders; /* [keys.count], in the order of the keys */
 };
@@ -48,13 +49,20 @@ struct access_grant {
 
 /* ------------------------------------------------------------------------------------- the file */
 
-static enum status read_keys(const char *path, struct access_keys *keys, struct error *err)
+static enum status read_keys(const struct access *access, struct access_keys *keys,
+                             struct error *err)
 {
+    const char *path = access->path;
     char *text = NULL;
     size_t size = 0;
     TRY(file_read(path, ACCESS_KEYS_MAX_FILE_BYTES, &text, &size, err));
     enum status status = access_keys_parse(text, size, keys, err);
     free(text);
+    if (status == STATUS_OK) {
+        status = access_keys_check_classes(keys, access->classes, err);
+        if (status != STATUS_OK)
+            access_keys_deinit(keys);
+    }
     return status == STATUS_OK ? status : error_prefix(err, status, "%s", path);
 }
 
@@ -111,7 +119,7 @@ static void on_changed(void *context)
     struct error err;
     char quoted[700];
     pthread_mutex_lock(&access->reading);
-    if (read_keys(access->path, &keys, &err) == STATUS_OK)
+    if (read_keys(access, &keys, &err) == STATUS_OK)
         use(access, &keys);
     else
         log_error(MOD, "why=%s msg=\"the changed file of keys can't be used; the old keys stay\"",
@@ -132,21 +140,22 @@ static enum status watch_and_read(struct access *access, uint64_t interval_us, s
     pthread_mutex_lock(&access->reading);
     enum status status = reload_start(&watch, &access->watch, err);
     if (status == STATUS_OK)
-        status = read_keys(access->path, &keys, err);
+        status = read_keys(access, &keys, err);
     if (status == STATUS_OK)
         use(access, &keys);
     pthread_mutex_unlock(&access->reading);
     return status;
 }
 
-enum status access_open(const char *path, uint64_t watch_interval_us, struct access **out,
-                        struct error *err)
+enum status access_open(const char *path, uint64_t watch_interval_us,
+                        const struct slo_classes *classes, struct access **out, struct error *err)
 {
     *out = NULL;
     if (!*path)
         return STATUS_OK;
     struct access *access = calloc(1, sizeof *access);
     ASSERT(access);
+    access->classes = classes;
     pthread_mutex_init(&access->reading, NULL);
     pthread_mutex_init(&access->lock, NULL);
     enum status status = STATUS_OK;

@@ -32,8 +32,10 @@ struct access_refusal {
 };
 
 /* `path`: a file of keys (access_keys.h); "": *access is NULL. watch_interval_us 0: the default of
- * reload.h. STATUS_INVALID, STATUS_IO, STATUS_LIMIT: *err says what is wrong with the file. */
-enum status access_open(const char *path, uint64_t watch_interval_us, struct access **access,
+ * reload.h. `classes`: the router's, which outlive it. STATUS_INVALID, STATUS_IO, STATUS_LIMIT:
+ * *err says what is wrong with the file. */
+enum status access_open(const char *path, uint64_t watch_interval_us,
+                        const struct slo_classes *classes, struct access **access,
                         struct error *err) WARN_UNUSED;
 /* All grants must be settled. `access` may be NULL. */
 void access_close(struct access *access);

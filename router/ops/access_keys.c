@@ -8,6 +8,7 @@
 
 #define MAX_PER_MINUTE 1000000000u
 #define MAX_RUNNING    1000000u
+#define SHOWN_BYTES    200 /* names that a sentence lists */
 
 /* The words seen on a line. */
 struct line {
@@ -236,6 +237,33 @@ enum status access_keys_parse(const char *text, size_t size, struct access_keys 
         access_keys_deinit(&parsed);
     else
         *keys = parsed;
+    return status;
+}
+
+enum status access_keys_check_classes(const struct access_keys *keys,
+                                      const struct slo_classes *classes, struct error *err)
+{
+    struct str wrong, names;
+    str_init(&wrong, SHOWN_BYTES);
+    str_init(&names, SHOWN_BYTES);
+    for (size_t i = 0; i < keys->count; i++) {
+        const struct access_key *key = &keys->items[i];
+        struct word rest = {key->classes, strlen(key->classes)};
+        for (struct word name; (name = split(&rest, ',')).length;)
+            if (slo_find(classes, (struct text){name.text, name.length}) == SLO_NONE)
+                str_addf(&wrong, "%s%.*s of key %s", wrong.length ? ", " : "", (int)name.length,
+                         name.text, key->id);
+    }
+    slo_add_names(classes, &names);
+    enum status status = STATUS_OK;
+    if (wrong.length)
+        status = error_set(err, STATUS_INVALID,
+                           "classes= names SLO classes that this router doesn't have: %s%s. It has "
+                           "%s%s (slo-class)",
+                           wrong.data, wrong.truncated ? "..." : "",
+                           classes->count ? names.data : "none", names.truncated ? "..." : "");
+    str_deinit(&wrong);
+    str_deinit(&names);
     return status;
 }
 

@@ -15,6 +15,7 @@
 #define BATON_ROUTER_OPS_ACCESS_KEYS_H
 
 #include "common/base/domain/api_key.h"
+#include "common/base/domain/slo.h"
 #include "common/net/crypto/digest.h"
 #include "router/ops/quota.h"
 
@@ -42,6 +43,10 @@ struct access_keys {
  * its text, which may hold a key. */
 enum status access_keys_parse(const char *text, size_t size, struct access_keys *keys,
                               struct error *err) WARN_UNUSED;
+/* STATUS_INVALID: some keys list SLO classes that aren't there. *err names the keys and classes. */
+enum status access_keys_check_classes(const struct access_keys *keys,
+                                      const struct slo_classes *classes,
+                                      struct error *err) WARN_UNUSED;
 void access_keys_deinit(struct access_keys *keys);
 
 /* Returns the key with this digest; NULL: none. The search depends on the digest, from which a

@@ -170,6 +170,7 @@ OUT_OF_RANGE = {
     "two classes": ((COMPLETIONS, b'{"prompt": "a", "slo_class": "chat"}', "x-baton-slo-class: code"), 400, "slo_class_conflict", "slo_class"),
     "an objective without a class": (completion(slo_objective={"ttft_ms": 1}), 400, "slo_tightened", "slo_objective"),
     "an objective of 0": (completion(slo_objective={"ttft_ms": 0}), 400, "malformed", "slo_objective.ttft_ms"),
+    "an objective that is none": (completion(slo_objective={"ttft": 500}), 400, "unsupported_parameter", "slo_objective"),
     "1,000,000 ids": (completion(prompt=[5] * 1000000), 400, "context_length_exceeded", "prompt"),
 }
 NOT_OFFERED = {

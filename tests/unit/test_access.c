@@ -36,6 +36,9 @@ static void write_keys(const struct world *world, const char *text)
     assert_int_equal(rename(beside, world->path), 0);
 }
 
+static const struct slo_classes classes = {
+    .items = {{.name = "chat"}, {.name = "night"}}, .count = 2, .standard = SLO_NONE};
+
 static int set_up(void **state)
 {
     struct world *world = calloc(1, sizeof *world);
@@ -46,7 +49,7 @@ static int set_up(void **state)
                       "id=b sha256=" HASH_TEST2 " tenant=other priorities=high "
                       "classes=chat,night\n");
     struct error err;
-    if (access_open(world->path, LOOK_US, &world->access, &err) != STATUS_OK)
+    if (access_open(world->path, LOOK_US, &classes, &world->access, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     *state = world;
     return 0;
@@ -87,7 +90,7 @@ static void test_without_a_file_everybody_may(void **state)
     struct access_refusal refusal;
     struct error err;
     uint8_t salt[ACCESS_SALT_BYTES];
-    assert_int_equal(access_open("", 0, &none, &err), STATUS_OK);
+    assert_int_equal(access_open("", 0, &classes, &none, &err), STATUS_OK);
     assert_null(none);
     assert_int_equal(access_check(none, "whatever", NOW_US, &grant, &refusal), REASON_NONE);
     assert_null(grant);
@@ -105,11 +108,22 @@ static void test_a_file_that_cannot_be_used_is_no_start(void **state)
     struct world *world = *state;
     struct access *access;
     struct error err;
-    assert_int_equal(access_open("/nowhere/keys", 0, &access, &err), STATUS_IO);
+    assert_int_equal(access_open("/nowhere/keys", 0, &classes, &access, &err), STATUS_IO);
     assert_non_null(strstr(err.text, "--api-keys: cannot read /nowhere/keys"));
     write_keys(world, "id=a\n");
-    assert_int_equal(access_open(world->path, 0, &access, &err), STATUS_INVALID);
+    assert_int_equal(access_open(world->path, 0, &classes, &access, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "line 1 has no sha256="));
+    write_keys(world, "id=a sha256=" HASH_TEST " tenant=acme classes=night,nigh\n"
+                      "id=b sha256=" HASH_TEST2 " tenant=other classes=vip,chat,chats\n");
+    assert_int_equal(access_open(world->path, 0, &classes, &access, &err), STATUS_INVALID);
+    const char *told = strstr(err.text, world->path);
+    assert_non_null(told);
+    assert_string_equal(told + strlen(world->path),
+                        ": classes= names SLO classes that this router doesn't have: vip of key b, "
+                        "chats of key b, nigh of key a. It has chat, night (slo-class)");
+    static const struct slo_classes none = {.standard = SLO_NONE};
+    assert_int_equal(access_open(world->path, 0, &none, &access, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "It has none (slo-class)"));
 }
 
 static void test_tokens_of_headers(void **state)

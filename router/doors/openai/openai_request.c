@@ -245,6 +245,15 @@ static void read_class(const struct openai_fields *fields, struct openai_request
     if (!openai_field_object(fields, "slo_objective", &object))
         return;
     struct openai_fields inside = {object, "slo_objective.", fields->refusal};
+    for (struct json_member member = {0}; json_next(object, &member);) {
+        size_t kind = 0;
+        while (kind < sizeof kinds / sizeof *kinds && strcmp(member.key, kinds[kind].key) != 0)
+            kind++;
+        if (kind == sizeof kinds / sizeof *kinds) /* an objective that is misspelt would be lost */
+            openai_field_refuse(fields, "slo_objective", REASON_UNSUPPORTED_PARAMETER,
+                                "\"%.40s\" is none of ttft_ms, tpot_ms, itl_ms, e2e_ms",
+                                member.key);
+    }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         float ms;
         if (!openai_field_float(&inside, kinds[i].key, &ms))

@@ -10,4 +10,8 @@
  * x-request-id, or a new one. Either may be NULL. So a logged id is bounded and printable. */
 void request_id_choose(const char *of_message, const char *of_header, char id[REQUEST_ID_BYTES]);
 
+/* Returns the request's id within the id of an OpenAI answer, "cmpl-ID" or "chatcmpl-ID". NULL: it
+ * is no such id. */
+const char *request_id_of_answer(const char *answer_id);
+
 #endif

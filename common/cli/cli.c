@@ -78,7 +78,7 @@ int cli_main(int argc, char **argv)
         {"up", "start a cluster on this machine, and stop it with Ctrl-C", cmd_up},
         {"generate", "ask the cluster for text", cmd_generate},
         {"chat", "talk with the cluster's model", cmd_chat},
-        {"status", "show the cluster's workers", cmd_status},
+        {"status", "show the cluster's workers and SLO classes", cmd_status},
         {"top", "watch workers, queues, tokens a second, TTFT and TPOT", cmd_top},
         {"trace", "show where one request spent its time", cmd_trace},
         {"explain", "show why one request went to its workers, or was rejected", cmd_explain},
@@ -88,7 +88,7 @@ int cli_main(int argc, char **argv)
         {"quantize", "a model folder with int8 or int4 weights", cmd_quantize},
         {"perplexity", "how well a model predicts a text", cmd_perplexity},
         {"key", "make API keys", cmd_key},
-        {"bench", "measure this machine", cmd_bench},
+        {"bench", "put load on a running server, or measure this machine", cmd_bench},
     };
     static const char *const others[] = {"complete", "generate", "launch", "up",    "ps",
                                          "status",   "run",      "chat",   "serve", "up",

@@ -1,12 +1,14 @@
 #include "common/cli/commands.h"
 
 #include "common/base/log.h"
+#include "common/base/rng.h"
 #include "common/base/standard_output.h"
 #include "common/cli/generate.h"
 #include "common/cli/terminal.h"
 #include "proto/proto_unpack.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -76,6 +78,10 @@ static enum status start(struct run *run, struct error *err)
 {
     struct text prompt;
     Baton__V1__GenerateRequest *request;
+    if (!*run->settings.request_id)
+        snprintf(run->settings.request_id, sizeof run->settings.request_id,
+                 "%016" PRIx64 "%016" PRIx64, rng_entropy(), rng_entropy());
+    run->answer.request_id = run->settings.request_id;
     TRY(read_prompt(run, &prompt, err));
     TRY(generate_request_build(&run->settings, &run->result, prompt, &run->arena, &request, err));
     if (!*run->settings.server) {

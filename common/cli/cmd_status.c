@@ -2,7 +2,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/config/config.h"
-#include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/cli/cluster_status.h"
 #include "common/cli/router_call.h"
@@ -31,15 +30,16 @@ static void check(const void *settings, struct str *mistakes)
 
 static const struct config_program program = {
     .name = "baton status",
-    .summary = "Shows the cluster's workers: state, load, KV blocks, the lane their KV bytes take.",
+    .summary = "Shows the cluster's workers: state, load, KV blocks, the lane their KV bytes take. "
+               "With SLO classes, first how many of their requests attained.",
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
     .check = check,
 };
 
-static enum status show(const struct settings *settings, const struct figures_call *call,
-                        struct error *err)
+static enum status show(const struct figures_call *call, const void *context, struct error *err)
 {
+    const struct settings *settings = context;
     struct str text;
     str_init(&text, MAX_OUTPUT_BYTES);
     static struct cluster_status seen;
@@ -61,15 +61,5 @@ int cmd_status(int argc, char **argv)
     struct settings settings;
     struct config_result result;
     config_load_or_exit(&program, argc, argv, &settings, &result);
-    struct error err;
-    log_init("status", LOG_WARN);
-    struct figures_call call;
-    enum status status = figures_call_open(&settings.router, &call, &err);
-    if (status == STATUS_OK)
-        status = show(&settings, &call, &err);
-    figures_call_close(&call);
-    if (status == STATUS_OK)
-        return 0;
-    fprintf(stderr, "baton status: %s\n", err.text);
-    return 1;
+    return figures_call_run(&program, &settings.router, show, &settings);
 }

@@ -3,6 +3,8 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/config/config.h"
+#include "common/base/domain/placement_policy.h"
+#include "common/base/domain/slo.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/cli/cluster.h"
@@ -182,10 +184,38 @@ static void print_examples(const struct up *up, const struct cluster_file *file)
            *settings->metrics_tls.cert ? " --tls-ca FILE" : "");
 }
 
+/* The rule of placement, and each SLO class with its objectives. */
+static void print_classes(const struct up_settings *settings)
+{
+    struct slo_classes classes = {.count = 0};
+    struct str mistakes;
+    str_init(&mistakes, SLO_MAX_ROWS_BYTES);
+    (void)slo_classes_parse(settings->passed.slo_class, settings->passed.slo_default, &classes,
+                            &mistakes); /* checked with the settings */
+    str_deinit(&mistakes);
+    printf("  placement  %s\n", placement_policy_names[settings->placement_policy]);
+    for (uint32_t i = 0; i < classes.count; i++) {
+        const struct slo_class *class = &classes.items[i];
+        const struct slo_objective *objective = &class->objective;
+        const uint64_t us[] = {objective->ttft_us, objective->tpot_us, objective->itl_us,
+                               objective->e2e_us};
+        static const char *const names[] = {"TTFT", "TPOT", "ITL", "E2E"};
+        printf("  class      %s", class->name);
+        for (int kind = 0; kind < 4; kind++)
+            if (us[kind])
+                printf("  %s %g ms", names[kind], (double)us[kind] / 1e3);
+        printf("  %g%%", class->percentile);
+        if (class->priority != PRIORITY_NORMAL)
+            printf("  %s", priority_names[class->priority]);
+        printf("%s\n", i == classes.standard ? "  (default)" : "");
+    }
+}
+
 /* Prints the models, the addresses, and commands to try. */
 static void print_ready(const struct up *up, const struct cluster_file *file)
 {
     print_models(up, up_threads(&up->settings, &up->cores));
+    print_classes(&up->settings);
     printf("  gRPC       %s\n", file->grpc);
     if (*file->openai)
         printf("  OpenAI     %s://%s/v1\n", *up->settings.tls.cert ? "https" : "http",

@@ -77,7 +77,10 @@ static const struct config_setting settings_table[] = {
     {"echo", CONFIG_BOOL, AT(echo), "false", .help = "The prompt, before the answer"},
     {"json", CONFIG_BOOL, AT(json), "false",
      .help = "One JSON object at the end instead of the stream"},
-    {"request-id", CONFIG_STRING, AT(request_id), "", .help = "Name of the request in all logs"},
+    {"request-id", CONFIG_STRING, AT(request_id), "",
+     .help =
+         "Name of the request in all logs, for baton trace and explain; empty: a new one, which "
+         "--json shows"},
     {"timeout", CONFIG_DURATION, AT(timeout_us), "10m", "1ms", "24h", .help = "Deadline"},
 };
 static void check(const void *settings, struct str *mistakes)
@@ -508,6 +511,8 @@ void generate_answer_json(const struct generate_answer *answer, struct str *out)
 {
     str_add(out, "{\"text\": ");
     json_quote(out, answer->text.data, answer->text.length);
+    if (answer->request_id)
+        add_text(out, "request_id", answer->request_id, strlen(answer->request_id));
     str_addf(out, ", \"token_ids\": [%s]", answer->token_ids.data);
     const char *reason = finish_reason_name((enum finish_reason)answer->reason);
     add_text(out, "finish_reason", reason, strlen(reason));

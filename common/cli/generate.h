@@ -40,7 +40,8 @@ struct generate_choice {
 #define GENERATE_MAX_OTHERS 15 /* the server's limit */
 
 struct generate_answer {
-    struct str text; /* begins with the prompt if echo */
+    const char *request_id; /* the caller's; NULL: not known */
+    struct str text;        /* begins with the prompt if echo */
     struct str token_ids, logits_hashes, logprobs, prompt_logprobs; /* items of JSON lists */
     struct generate_choice others[GENERATE_MAX_OTHERS];
     uint32_t other_count; /* highest choice from which anything came */

@@ -1,6 +1,7 @@
 #include "common/cli/router_call.h"
 
 #include "common/base/assert.h"
+#include "common/base/log.h"
 #include "common/base/ring.h"
 #include "common/base/str.h"
 #include "common/net/crypto/certificates.h"
@@ -307,4 +308,22 @@ enum status figures_call_open(const struct figures_settings *settings, struct fi
 void figures_call_close(struct figures_call *call)
 {
     call_credentials_close(&call->credentials);
+}
+
+int figures_call_run(const struct config_program *program, const struct figures_settings *settings,
+                     enum status (*body)(const struct figures_call *call, const void *context,
+                                         struct error *err),
+                     const void *context)
+{
+    struct figures_call call;
+    struct error err;
+    log_init(program->name + strlen("baton "), LOG_WARN);
+    enum status status = figures_call_open(settings, &call, &err);
+    if (status == STATUS_OK)
+        status = body(&call, context, &err);
+    figures_call_close(&call);
+    if (status == STATUS_OK)
+        return 0;
+    fprintf(stderr, "%s: %s\n", program->name, err.text);
+    return 1;
 }

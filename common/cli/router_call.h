@@ -152,4 +152,11 @@ enum status figures_call_open(const struct figures_settings *settings, struct fi
 /* A zeroed one is fine. */
 void figures_call_close(struct figures_call *call);
 
+/* Calls `body` with an open call and `context`. Returns the exit code of a command: 1, with a
+ * sentence on standard error behind the program's name, if the opening or the body fails. */
+int figures_call_run(const struct config_program *program, const struct figures_settings *settings,
+                     enum status (*body)(const struct figures_call *call, const void *context,
+                                         struct error *err),
+                     const void *context);
+
 #endif

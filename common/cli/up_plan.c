@@ -99,6 +99,11 @@ static const struct config_setting settings_table[] = {
                .repeats = SLO_ROWS_JOINT),
     PASSED_ROW("slo-default", slo_default, "NAME",
                "SLO class of requests that name none; empty: the only class, of several none"),
+    {"decision-sample", CONFIG_U64, AT(decision_percent), "10", "0", "100",
+     .help = "Percent of the requests with placement decisions that the router keeps for baton "
+             "explain"},
+    {"decisions", CONFIG_U64, AT(decisions), "1000", "0", "100000",
+     .help = "Newest sampled decisions that the router keeps, about 2.5 KB each"},
     {"placement-policy", CONFIG_ENUM, AT(placement_policy), "least-tokens",
      .choices = placement_policy_names,
      .help = "The rule by which the router chooses the workers of a request"},
@@ -143,7 +148,7 @@ static void check(const void *settings, struct str *mistakes)
                        error_set(&err, STATUS_INVALID,
                                  up->engine == ENGINE_MOCK
                                      ? "--engine mock needs --profile NAME|FILE: with instant no "
-                                       "step takes time, and --profile ? lists the others"
+                                       "step takes time, and --profile '?' lists the others"
                                      : "--profile is for --engine mock alone"),
                        &err);
     config_mistake(mistakes,
@@ -412,6 +417,9 @@ struct process_plan up_plan_router(const struct up_context *context)
         common_part(context, "router", "router", settings->models, settings->model_name);
     add(&plan, "--placement-policy", placement_policy_names[settings->placement_policy]);
     add(&plan, "--reasoning", off_on[settings->reasoning]);
+    add_passed(&plan, "--decision-sample", "BATON_DECISION_SAMPLE",
+               keep(context, "%u", settings->decision_percent));
+    add_passed(&plan, "--decisions", "BATON_DECISIONS", keep(context, "%u", settings->decisions));
     add(&plan, "--http-listen", settings->http_listen);
     if (*settings->http_listen)
         plan.front_at = plan.argc - 1;

@@ -48,7 +48,8 @@ struct up_settings {
     int internal_tls_mode; /* enum up_internal_tls */
     struct link_tls_settings internal_tls;
     struct up_passed passed;
-    uint64_t threads; /* each worker's; 0: cores / workers */
+    uint32_t decision_percent, decisions; /* for the router */
+    uint64_t threads;                     /* each worker's; 0: cores / workers */
     bool pin;
     char ready_file[CLUSTER_PATH_BYTES], log_dir[CLUSTER_PATH_BYTES];
     bool verbose, restart;

@@ -501,45 +501,86 @@ static void print_choice(const struct explained *is, bool color, struct str *out
     add_cell(out, is->ttft_ms > 0, "%.1f", is->ttft_ms);
     add_cell(out, is->tpot_ms > 0, "%.1f", is->tpot_ms);
     add_cell(out, is->p_miss >= 0, "%.1f%%", is->p_miss * 100);
-    str_addf(out, " %6.3f %6.3f %7.4g%s\n", is->others, is->price, is->total,
-             is->chosen && color ? "\033[0m" : "");
+    if (is->p_miss >= 0)
+        str_addf(out, " %6.3f %6.3f", is->others, is->price);
+    else
+        str_addf(out, " %6s %6s", "-", "-");
+    str_addf(out, " %7.4g%s\n", is->total, is->chosen && color ? "\033[0m" : "");
 }
+
+/* The words about a policy's choice (policy.h). `total`: its meaning, in front of "is the least";
+ * `unit` behind the difference. `tie`: the next rules among equal totals. */
+struct rule {
+    const char *policy, *total, *unit, *tie, *more;
+};
+
+/* The last one is for the policies of a newer router. Without SLO classes goodput has the first. */
+static const struct rule rules[] = {
+    {"", "Its TTFT", " ms", "The least TPOT wins, then the least queued work", NULL},
+    {"goodput", "Its total", "", "The least device time wins, then the least TTFT", NULL},
+    {"least-tokens", "Its queued work", " tokens", "The worker that was unused for longest wins",
+     NULL},
+    {"random", "The number that was drawn for it", "", "The least queued work wins", NULL},
+    {"round-robin", "The age of its workers' newest request", "", "The least queued work wins",
+     NULL},
+    {"prefix", "Its total", "", "The fewest requests win, then the least queued work",
+     "The total is less for more cached tokens. It is the number of requests\n"
+     "  where these are far apart"},
+    {"kv-cost", "Its total", " tokens", "The least queued work wins",
+     "The total is the tokens to compute and the tokens that are held"},
+    {"predicted-latency", "Its total", "", "The least queued work wins",
+     "Holders of the prompt's beginning come first, then workers that attain.\n"
+     "  Among these 0 is the best TTFT and TPOT; 10 or more is left out"},
+    {NULL, "Its total", "", "Further rules of the policy decide", NULL},
+};
 
 static void print_why(const struct explained *won, const struct explained *next, const char *why,
-                      struct str *out)
+                      const char *policy, struct str *out)
 {
     char name[64];
-    snprintf(name, sizeof name, "%.24s%s%.24s", next->prefill,
+    const struct rule *rule = rules;
+    snprintf(name, sizeof name, "%.18s%s%.18s", next->prefill,
              *next->prefill && *next->decode ? ", " : "", next->decode);
-    if (!strcmp(why, "only"))
+    if (won->p_miss < 0 && !strcmp(policy, "goodput"))
+        policy = "";
+    while (rule->policy && strcmp(rule->policy, policy) != 0)
+        rule++;
+    if (!strcmp(why, "only")) {
         str_add(out, "  It was the only choice.\n");
-    else if (!strcmp(why, "explored"))
+        return;
+    }
+    if (!strcmp(why, "explored")) {
+        str_add(out, "  It went to the longest unused workers, as one of a hundred does: a worker "
+                     "that\n  looks slow must be looked at again.\n");
+        return;
+    }
+    if (won->total < next->total)
+        str_addf(out, "  %s is the least: %.4g%s below %s.\n", rule->total,
+                 next->total - won->total, rule->unit, name);
+    else if (won->total > next->total)
         str_addf(out,
-                 "  It was drawn at random: a worker that looks slow must be looked at again.\n"
-                 "  The next best is %s.\n",
+                 "  The total of %s is less, but such choices come last:\n"
+                 "  with a worker that has just failed the request or just joined, or with one\n"
+                 "  alone where there are pairs.\n",
                  name);
-    else if (!strcmp(why, "affinity"))
-        str_add(out, "  Workers that hold the beginning of its prompt come first.\n");
-    else if (won->total < next->total)
-        str_addf(out, "  Its total is the least: %.4g below %s.\n", next->total - won->total, name);
     else
-        str_addf(out,
-                 "  Its total is as good as that of %s.\n"
-                 "  The least device time wins, then the worker that was unused for longest.\n",
-                 name);
+        str_addf(out, "  %s is as good as that of %s.\n  %s.\n", rule->total, name, rule->tie);
+    if (rule->more)
+        str_addf(out, "  %s.\n", rule->more);
 }
 
-static enum status print_choices(const struct json_value *decision, bool color, struct str *out,
-                                 struct error *err)
+/* `considered`: more than are in the list, if it doesn't hold all. */
+static enum status print_choices(const struct json_value *decision, const struct json_value *list,
+                                 const char *policy, int64_t considered, bool color,
+                                 struct str *out, struct error *err)
 {
-    const struct json_value *list;
+    int64_t count = (int64_t)json_count(list);
     struct explained won = {.total = 0}, next = {.total = MAX_SCORE};
     char why[16] = "";
     TRY(read_text(decision, "why", why, sizeof why, err));
-    TRY(json_get_array(decision, "alternatives", &list, err));
     str_addf(out, "  %-13s %-13s %8s %8s %8s %6s %6s %7s\n", "PREFILL", "DECODE", "TTFT MS",
              "TPOT MS", "P(MISS)", "OTHERS", "PRICE", "TOTAL");
-    for (size_t i = 0; i < json_count(list); i++) {
+    for (size_t i = 0; i < (size_t)count; i++) {
         struct explained is = {.total = 0};
         TRY(read_choice(json_at(list, i), &is, err));
         print_choice(&is, color, out);
@@ -548,8 +589,10 @@ static enum status print_choices(const struct json_value *decision, bool color, 
         else if (is.total < next.total)
             next = is;
     }
-    if (json_count(list))
-        print_why(&won, &next, json_count(list) > 1 ? why : "only", out);
+    if (considered > count)
+        str_addf(out, "  and %" PRId64 " more choice%s, with no lower totals\n", considered - count,
+                 considered - count == 1 ? "" : "s");
+    print_why(&won, &next, count > 1 ? why : "only", policy, out);
     return STATUS_OK;
 }
 
@@ -608,7 +651,7 @@ static enum status print_decision(const struct json_value *decision, bool color,
     static const char *const kinds[][2] = {
         {"ttft_ms", "TTFT"}, {"tpot_ms", "TPOT"}, {"itl_ms", "ITL"}, {"e2e_ms", "E2E"}};
     char model[128] = "", class[40] = "", policy[32] = "";
-    const struct json_value *objective;
+    const struct json_value *objective, *list;
     int64_t attempt, considered, prompt_tokens;
     double waited_ms;
     bool reader_only, has_objective = false;
@@ -621,11 +664,15 @@ static enum status print_decision(const struct json_value *decision, bool color,
     TRY(read_ms(decision, "waited_ms", &waited_ms, err));
     TRY(json_get_bool(decision, "reader_only", &reader_only, err));
     TRY(json_get_object(decision, "objective", &objective, err));
-    str_addf(out,
-             "\nattempt %" PRId64 ", %.1f ms after its arrival: %s by %s, of %" PRId64
-             " choice%s\n  model %.50s, %" PRId64 " prompt tokens",
-             attempt, waited_ms, reader_only ? "its decode worker" : "its workers", policy,
-             considered, considered == 1 ? "" : "s", model, prompt_tokens);
+    TRY(json_get_array(decision, "alternatives", &list, err));
+    str_addf(out, "\nattempt %" PRId64 ", %.1f ms after its arrival: ", attempt, waited_ms);
+    if (json_count(list))
+        str_addf(out, "%s by %s", reader_only ? "its decode worker" : "its workers", policy);
+    else
+        str_add(out, "judged by the requests that wait before it");
+    str_addf(out, "\n  model %.50s, %" PRId64 " prompt tokens", model, prompt_tokens);
+    if (considered)
+        str_addf(out, ", %" PRId64 " choice%s", considered, considered == 1 ? "" : "s");
     if (*class)
         str_addf(out, "\n  class %s", class);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -636,7 +683,8 @@ static enum status print_decision(const struct json_value *decision, bool color,
         has_objective |= ms > 0;
     }
     str_add(out, "\n");
-    TRY(print_choices(decision, color, out, err));
+    if (json_count(list))
+        TRY(print_choices(decision, list, policy, considered, color, out, err));
     TRY(print_verdict(decision, out, err));
     return print_outcome(decision, has_objective, out, err);
 }
@@ -654,11 +702,11 @@ static enum status print_decisions(const struct json_value *root, bool color, st
     TRY(json_get_array(root, "decisions", &list, err));
     if (!json_count(list))
         return error_set(err, STATUS_NOT_FOUND,
-                         "the router has no decision about %.140s: it samples %" PRId64
+                         "the router has no decision%s%.140s: it samples %" PRId64
                          "%% of the requests and keeps the newest %" PRId64
-                         " decisions. Start it with --decision-sample 100 to keep all, and with "
-                         "more --decisions to keep them for longer",
-                         id, percent, kept);
+                         " decisions. Start it, or baton up, with --decision-sample 100 to keep "
+                         "all, and with more --decisions to keep them for longer",
+                         *id ? " about " : " yet", id, percent, kept);
     str_addf(out, "request %s", id);
     if (choice)
         str_addf(out, ", choice %" PRId64, choice);

@@ -419,7 +419,7 @@ static enum status check_mock(const struct worker_config *config, struct error *
     if (config->engine == ENGINE_MOCK && !*config->profile)
         return error_set(err, STATUS_INVALID,
                          "--engine mock needs --profile NAME|FILE: with instant no step takes "
-                         "time, and --profile ? lists the others");
+                         "time, and --profile '?' lists the others");
     if (config->engine != ENGINE_MOCK && *config->profile)
         return error_set(err, STATUS_INVALID, "--profile %.80s is for --engine mock alone",
                          config->profile);

@@ -374,7 +374,10 @@ static void on_decisions(void *context, struct http_exchange *exchange)
     struct decision_ring *decisions = ((const struct admin *)context)->decisions;
     struct http_reply reply;
     http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
-    const char *id = http_exchange_path(exchange) + strlen(DECISIONS_PATH);
+    const char *path = http_exchange_path(exchange);
+    const char *id = strncmp(path, DECISIONS_PATH, strlen(DECISIONS_PATH))
+                         ? NULL
+                         : path + strlen(DECISIONS_PATH);
     bool known = decision_ring_json(decisions, id, asked_choice(exchange), &reply.body);
     reply.status = known ? 200 : 500; /* no memory */
     reply.content_type = "application/json";
@@ -382,8 +385,9 @@ static void on_decisions(void *context, struct http_exchange *exchange)
 }
 
 const struct http_route admin_routes[ADMIN_ROUTES] = {
-    {"/metrics", HTTP_GET, on_metrics}, {"/healthz", HTTP_GET, on_health},
-    {"/status", HTTP_GET, on_status},   {"/", HTTP_GET, on_page},
-    {"/traces", HTTP_GET, on_traces},   {"/trace", HTTP_GET, on_trace},
-    {"/trace/*", HTTP_GET, on_trace},   {DECISIONS_PATH "*", HTTP_GET, on_decisions},
+    {"/metrics", HTTP_GET, on_metrics},     {"/healthz", HTTP_GET, on_health},
+    {"/status", HTTP_GET, on_status},       {"/", HTTP_GET, on_page},
+    {"/traces", HTTP_GET, on_traces},       {"/trace", HTTP_GET, on_trace},
+    {"/trace/*", HTTP_GET, on_trace},       {DECISIONS_PATH "*", HTTP_GET, on_decisions},
+    {"/decisions", HTTP_GET, on_decisions},
 };

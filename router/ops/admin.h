@@ -9,7 +9,10 @@
  *     /trace/ID    JSON: the newest request of that id, or 404; ?choice=1 is its second answer
  *     /trace       JSON: the newest request
  *     /decisions/ID  JSON: the sampled placement decisions about the request of that id, perhaps
- *                  none (decision_ring.h); ?choice=1 is about its second answer */
+ *                  none (decision_ring.h); ?choice=1 is about its second answer
+ *     /decisions   JSON: those about the request of the newest sampled decision
+ *
+ * An ID is the request's, or that of its OpenAI answer (chatcmpl-ID). */
 #ifndef BATON_ROUTER_OPS_ADMIN_H
 #define BATON_ROUTER_OPS_ADMIN_H
 
@@ -29,7 +32,7 @@ struct admin {
 };
 
 #define ADMIN_MAX_TRACES 64 /* in /traces */
-#define ADMIN_ROUTES     8
+#define ADMIN_ROUTES     9
 extern const struct http_route admin_routes[ADMIN_ROUTES];
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "common/base/json/json_quote.h"
 #include "common/base/rng.h"
+#include "router/request_id.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -158,8 +159,7 @@ static void add_decision(struct str *out, const struct decision_entry *entry)
     static const char *const whys[] = {[DECISION_LEAST] = "least",
                                        [DECISION_ONLY] = "only",
                                        [DECISION_TIE] = "tie",
-                                       [DECISION_EXPLORED] = "explored",
-                                       [DECISION_AFFINITY] = "affinity"};
+                                       [DECISION_EXPLORED] = "explored"};
     static const char *const verdicts[] = {[ADMISSION_TAKEN] = "taken",
                                            [ADMISSION_LET_THROUGH] = "let_through",
                                            [ADMISSION_REJECTED] = "rejected"};
@@ -195,10 +195,21 @@ static void add_decision(struct str *out, const struct decision_entry *entry)
 bool decision_ring_json(struct decision_ring *ring, const char *name, uint32_t choice,
                         struct str *out)
 {
-    struct decision_entry *found = calloc(DECISION_RING_MAX_SHOWN, sizeof *found);
+    struct decision_entry *found = calloc(DECISION_RING_MAX_SHOWN, sizeof *found), last = {0};
     if (!found)
         return false;
+    pthread_mutex_lock(&ring->mutex);
+    if (!name && ring->next > 1) /* without room none gets a serial */
+        last = ring->slots[(ring->next - 1) % ring->capacity];
+    pthread_mutex_unlock(&ring->mutex);
+    choice = name ? choice : last.choice;
+    name = name ? name : last.name;
     size_t count = find(ring, name, choice, found);
+    const char *of_answer = count ? NULL : request_id_of_answer(name);
+    if (of_answer) {
+        count = find(ring, of_answer, choice, found);
+        name = count ? of_answer : name;
+    }
     str_add(out, "{");
     add_text(out, "request", name);
     str_addf(out, "\"choice\": %u, \"sample_percent\": %u, \"kept\": %zu, \"decisions\": [", choice,

@@ -72,8 +72,9 @@ void decision_ring_ended(struct decision_ring *ring, uint64_t serial,
 /* --- any thread --- */
 struct decision_regret decision_ring_regret(struct decision_ring *ring);
 /* Appends {"request": ID, "choice": 0, "sample_percent": 10, "kept": 1000, "decisions": [...]}: the
- * newest DECISION_RING_MAX_SHOWN of this request's, in the order of their times. None: it wasn't
- * sampled, or isn't kept any more. False: no memory. */
+ * newest DECISION_RING_MAX_SHOWN of this request's, in the order of their times. `name`: its id, or
+ * that of its OpenAI answer; NULL: the request, and the choice, of the newest decision. None: it
+ * wasn't sampled, or isn't kept any more. False: no memory. */
 bool decision_ring_json(struct decision_ring *ring, const char *name, uint32_t choice,
                         struct str *out);
 

@@ -1,5 +1,7 @@
 #include "router/ops/trace_ring.h"
 
+#include "router/request_id.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,8 +55,8 @@ static bool before(const struct trace_ring *ring, uint64_t *serial)
     return *serial && ring->next - *serial <= ring->capacity;
 }
 
-bool trace_ring_find(struct trace_ring *ring, const char *name, uint32_t choice,
-                     struct request_trace *trace)
+static bool find(struct trace_ring *ring, const char *name, uint32_t choice,
+                 struct request_trace *trace)
 {
     bool found = false, more = ring->capacity > 0;
     for (uint64_t serial = 0; more && !found;) {
@@ -69,6 +71,13 @@ bool trace_ring_find(struct trace_ring *ring, const char *name, uint32_t choice,
         pthread_mutex_unlock(&ring->mutex);
     }
     return found;
+}
+
+bool trace_ring_find(struct trace_ring *ring, const char *name, uint32_t choice,
+                     struct request_trace *trace)
+{
+    const char *of_answer = request_id_of_answer(name);
+    return find(ring, name, choice, trace) || (of_answer && find(ring, of_answer, choice, trace));
 }
 
 size_t trace_ring_newest(struct trace_ring *ring, struct request_trace *traces, size_t count)

@@ -19,7 +19,8 @@ void trace_ring_destroy(struct trace_ring *ring);
  * Called in turns of the dispatcher. */
 void trace_ring_put(struct trace_ring *ring, struct request_trace *trace);
 
-/* Any thread: copies the newest trace with this name and choice. False: none is kept. */
+/* Any thread: copies the newest trace with this name, or of the request of the OpenAI answer with
+ * this id, and choice. False: none is kept. */
 bool trace_ring_find(struct trace_ring *ring, const char *name, uint32_t choice,
                      struct request_trace *trace);
 /* Any thread: copies up to `count` traces, the newest first. Returns how many. */

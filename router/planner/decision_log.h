@@ -23,7 +23,7 @@ struct decision_alternative {
     double p_miss;            /* probability that this request misses its objective, 0 .. 1 */
     double others;            /* expected misses that it adds to the requests that it disturbs */
     double price;             /* shadow price of the slack that it takes from later arrivals */
-    double total;             /* the score: the least wins */
+    double total;             /* the score in the policy's own unit: the least wins */
 };
 
 /* Why the choice that won did. */
@@ -32,7 +32,6 @@ enum decision_why {
     DECISION_ONLY,     /* there was no other */
     DECISION_TIE,      /* equal totals: the least device time, or the longest unused worker */
     DECISION_EXPLORED, /* a random draw, so that a worker that looks slow is looked at again */
-    DECISION_AFFINITY, /* a gate of the policy: the workers that hold its prefix come first */
 };
 
 struct decision {

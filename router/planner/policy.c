@@ -291,7 +291,7 @@ struct policy_cost policy_score(const struct policy_ask *ask, enum predict_way w
         *choice = (struct decision_alternative){.ttft_us = score.is.ttft_us,
                                                 .tpot_us = score.is.tpot_us,
                                                 .p_miss = -1,
-                                                .total = score.is.ttft_us};
+                                                .total = score.is.ttft_us / 1e3};
         return (struct policy_cost){score.is.ttft_us, score.is.tpot_us, 0};
     }
     goodput_score(ask->goodput, ask->pool, ask->request, &is, &score);

@@ -241,10 +241,14 @@ static const struct candidate *next_look(struct looks *looks)
     return list->items[looks->samples ? rng_below(looks->s->rng, list->count) : at];
 }
 
-/* The report of a choice by a policy that adds costs. */
-static struct decision_alternative told(const struct score *score, double ttft_us, double tpot_us)
+/* The report of a choice by a policy that adds costs. Without costs the least work wins. */
+static struct decision_alternative told(const struct search *s, const struct score *score,
+                                        double ttft_us, double tpot_us)
 {
-    double total = score->cost.first != 0 ? score->cost.first : (double)score->work_tokens;
+    bool has_cost = s->ask->policy != PLACEMENT_LEAST_TOKENS &&
+                    (s->ask->policy != PLACEMENT_PREDICTED_LATENCY || s->ask->request) &&
+                    (s->ask->policy != PLACEMENT_GOODPUT || s->ask->request);
+    double total = has_cost ? score->cost.first : (double)score->work_tokens;
     return (struct decision_alternative){
         .ttft_us = ttft_us, .tpot_us = tpot_us, .p_miss = -1, .total = total};
 }
@@ -275,7 +279,7 @@ static void pair_up(struct search *s, const struct shortlist *prefills,
             if (joint)
                 score.cost = policy_score(s->ask, way, &prefill->item, &decode->item, &choice);
             else
-                choice = told(&score, prefill->item.ttft_us, decode->item.tpot_us);
+                choice = told(s, &score, prefill->item.ttft_us, decode->item.tpot_us);
             offer(s, prefill, decode, score, &choice);
             paired = true;
         }
@@ -293,7 +297,7 @@ static void offer_alone(struct search *s, const struct shortlist *list)
         if (policy_is_joint(s->ask))
             score.cost = policy_score(s->ask, way, NULL, &look->item, &choice);
         else
-            choice = told(&score, look->item.ttft_us, look->item.tpot_us);
+            choice = told(s, &score, look->item.ttft_us, look->item.tpot_us);
         offer(s, NULL, look, score, &choice);
     }
 }

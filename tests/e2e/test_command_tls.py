@@ -132,10 +132,10 @@ def test_settings_that_say_too_little(shared, flags, code, told):
 
 
 def test_the_longest_id_of_a_request(shared):
-    """Each of its bytes takes three in a URL, and the choice comes behind it."""
+    """Each of its bytes takes three in a URL, and the choice comes behind it. An answer's has chatcmpl- before it."""
     done = baton("trace", shared.clear)
     assert "has had no request yet" in done.stderr
-    for length, told in ((128, "knows no request"), (129, "no request has so long an id")):
+    for length, told in ((137, "knows no request"), (138, "no request has so long an id")):
         done = subprocess.run([BUILD / "bin/baton", "trace", "%" * length, "--choice", "15", "--http", shared.clear], capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and told in done.stderr, done.stderr
 

@@ -187,15 +187,25 @@ def rejection(cluster, client):
     told = cluster.command("explain", name).stdout
     assert f"request {name}" in told and "class never: TTFT 0.001 ms" in told, told
     assert "It was rejected (slo_unattainable): try again after" in told and "  slo_unattainable" in told
-    done = cluster.command("explain", "unheard-of")
-    assert done.returncode == 1 and "no decision about unheard-of: it samples 10% of the requests" in done.stderr
-    assert "--decision-sample 100" in done.stderr
+    assert cluster.command("explain", "--last").stdout == told, "the newest decision"
+    # Each name that an answer gives its request finds it.
+    free = door.complete("To be", slo_class="free", max_tokens=1)
+    told = cluster.command("explain", free.headers["x-request-id"]).stdout
+    assert "its workers by least-tokens" in told and "class free\n" in told and "It was the only choice." in told, told
+    assert free.json["id"].startswith("cmpl-") and cluster.command("explain", free.json["id"]).stdout == told
+    assert f"request {free.headers['x-request-id']}" in cluster.command("trace", free.json["id"]).stdout
+    name = cluster.generate("To be", slo_class="free", max_tokens=1)["request_id"]
+    assert f"request {name}\n" in cluster.command("explain", "--last").stdout
+    for arguments, code, sentence in ((["unheard-of"], 1, "no decision about unheard-of: it samples 100% of the requests"), ([""], 2, "REQUEST_ID is empty"),
+                                      ([], 2, "give either REQUEST_ID or --last")):
+        done = cluster.command("explain", *arguments)
+        assert done.returncode == code and sentence in done.stderr, done.stderr
 
 
 def test_capacity_constraints_and_logprobs(start_cluster, connect, monkeypatch):
     monkeypatch.setenv("BATON_KV_TOKENS", "")  # not given
-    cluster = start_cluster(flags=["--engine", "mock", "--profile", "a100-opt-66b-tp2-distserve", "--slo-class", "name=never,ttft=1us,name=free,offline"],
-                            settings=SETTINGS)
+    cluster = start_cluster(flags=["--engine", "mock", "--profile", "a100-opt-66b-tp2-distserve", "--slo-class", "name=never,ttft=1us,name=free,offline",
+                                   "--decision-sample", "100"], settings=SETTINGS)
     assert {name: sum(cluster.blocks(name).values()) for name in ("prefill-0", "decode-0")} == {"prefill-0": 362, "decode-0": 362}
     client = connect(cluster)
     answer = client.generate("Once upon", max_tokens=400, seed=5, constraint=pb.Constraint(choice=pb.Choices(texts=["yes", "no", "perhaps"])))

@@ -60,7 +60,7 @@ def test_a_request_in_all_views(start_cluster, connect, tmp_path):
 def test_what_is_not_known_is_told(start_cluster):
     cluster = start_cluster(model=GOLDEN / "llama-wide")
     for arguments, code, told in ((["nobody"], 1, "knows no request nobody"), (["--last"], 1, "has had no request yet"), ([], 2, "give either REQUEST_ID or --last"),
-                                  (["x" * 300], 1, "no request")):
+                                  (["x" * 300], 1, "no request"), ([""], 2, "REQUEST_ID is empty"), (["r", "--last"], 2, "give either")):
         done = cluster.command("trace", *arguments)
         assert done.returncode == code and told in done.stderr, done.stderr
     try:

@@ -104,8 +104,35 @@ static void test_a_decision_is_told_with_its_outcome(void **state)
     assert_true(number(ended, "ttft_ms") == 500 && number(ended, "e2e_ms") == 900);
     json_destroy(json);
     assert_int_equal(count_of(ring, "r\"1", 1), 0); /* its second answer */
+    assert_int_equal(count_of(ring, "chatcmpl-r\"1", 0), 1);
+    assert_int_equal(count_of(ring, "chatcmpl-cmpl-r\"1", 0), 0);
     assert_int_equal(count_of(ring, "r", 0), 0);
     decision_ring_destroy(ring);
+}
+
+/* Without a name: the request and the choice of the newest decision. */
+static void test_the_newest_of_all(void **state)
+{
+    (void)state;
+    struct decision_ring *ring = ring_of(2, 100), *none = ring_of(0, 100);
+    assert_int_equal(count_of(ring, NULL, 0), 0);
+    assert_int_equal(count_of(none, NULL, 0), 0);
+    const char *const names[] = {"a", "b", "cmpl-b"};
+    for (size_t i = 0; i < 3; i++) {
+        struct decision_entry entry = entry_of(names[i], 0.1);
+        struct str out;
+        char wanted[64];
+        entry.choice = 2;
+        (void)decision_ring_put(ring, &entry);
+        str_init(&out, 1 << 20);
+        assert_true(decision_ring_json(ring, NULL, 0, &out));
+        snprintf(wanted, sizeof wanted, "{\"request\": \"%s\", \"choice\": 2, ", names[i]);
+        assert_ptr_equal(strstr(out.data, wanted), out.data);
+        str_deinit(&out);
+    }
+    assert_int_equal(count_of(ring, "cmpl-b", 2), 1); /* it is a request's own id */
+    decision_ring_destroy(ring);
+    decision_ring_destroy(none);
 }
 
 static void test_the_newest_decisions_are_kept(void **state)
@@ -187,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_decision_is_told_with_its_outcome),
+        cmocka_unit_test(test_the_newest_of_all),
         cmocka_unit_test(test_the_newest_decisions_are_kept),
         cmocka_unit_test(test_a_sample_of_the_requests_is_kept),
         cmocka_unit_test(test_regret_is_what_missed_beyond_the_best_prediction),

@@ -332,7 +332,9 @@ static void test_a_whole_answer(void **state)
     assert_int_equal(outcome.taken, STATUS_OK);
     struct str out;
     str_init(&out, 8192);
+    outcome.answer.request_id = "r\"1";
     generate_answer_json(&outcome.answer, &out);
+    assert_non_null(strstr(out.data, ", \"request_id\": \"r\\\"1\", \"token_ids\": "));
     static const char *const parts[] = {
         "\"text\": \"H\\u0000i \\\"\\n\"",
         "\"token_ids\": [5, 6]",

@@ -381,6 +381,31 @@ static void test_the_alternatives_are_told(void **state)
     queue_end(&q);
 }
 
+/* By each policy the choice that won has the least total of those that are told, whatever its unit,
+ * also where the cost of the best is 0. */
+static void test_the_least_total_wins(void **state)
+{
+    (void)state;
+    static struct queue q;
+    for (int policy = 0; policy < PLACEMENT_POLICY_COUNT; policy++) {
+        queue_init(&q, (enum placement_policy)policy);
+        for (uint64_t key = 1; key <= 3; key++)
+            add_to_queue(&q, ROLE_PREFILL, key, true);
+        for (uint64_t key = 4; key <= 6; key++)
+            add_to_queue(&q, ROLE_DECODE, key, true);
+        for (size_t i = 0; i < 20; i++) {
+            (void)place_one(&q, i);
+            const struct decision *decision = &q.decision;
+            double won = decision->alternatives[decision->chosen].total;
+            for (uint32_t k = 0; decision->why != DECISION_EXPLORED && k < decision->count; k++)
+                if (decision->alternatives[k].total < won)
+                    fail_msg("%s: %g, not %g", placement_policy_names[policy], won,
+                             decision->alternatives[k].total);
+        }
+        queue_end(&q);
+    }
+}
+
 /* Equal seeds and events give equal choices. */
 static void test_choices_follow_the_seed(void **state)
 {
@@ -416,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_a_new_cluster_does_not_wait),
         cmocka_unit_test(test_what_looks_slow_is_looked_at_again),
         cmocka_unit_test(test_the_alternatives_are_told),
+        cmocka_unit_test(test_the_least_total_wins),
         cmocka_unit_test(test_choices_follow_the_seed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

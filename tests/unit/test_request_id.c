@@ -49,6 +49,16 @@ static void test_the_first_that_can_be_one(void **state)
     }
 }
 
+static void test_ids_of_answers(void **state)
+{
+    (void)state;
+    assert_string_equal(request_id_of_answer("cmpl-r-17"), "r-17");
+    assert_string_equal(request_id_of_answer("chatcmpl-cmpl-1"), "cmpl-1");
+    assert_null(request_id_of_answer("r-17"));
+    assert_null(request_id_of_answer("xcmpl-17"));
+    assert_null(request_id_of_answer(""));
+}
+
 static void test_new_ones_differ(void **state)
 {
     (void)state;
@@ -62,6 +72,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_first_that_can_be_one),
+        cmocka_unit_test(test_ids_of_answers),
         cmocka_unit_test(test_new_ones_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -170,6 +170,8 @@ static void test_the_ring_keeps_the_newest(void **state)
     assert_true(trace_ring_find(ring, "r4", 0, &found));
     assert_int_equal(found.choice, 0);
     assert_true(trace_ring_find(ring, "r4", 1, &found));
+    assert_true(trace_ring_find(ring, "chatcmpl-r4", 1, &found));
+    assert_false(trace_ring_find(ring, "cmpl-cmpl-r4", 1, &found));
     assert_int_equal(found.choice, 1);
     assert_false(trace_ring_find(ring, "r4", 2, &found));
     trace_ring_destroy(ring);

@@ -117,12 +117,6 @@ static void test_mistakes(void **state)
         {"ttft=1s,name=a,ttft=1s", "",
          "slo-class: 'ttft=' stands in front of name=: each row, and each --slo-class, begins with "
          "its name, as name=chat,ttft=400ms,tpot=40ms,p=90\n"},
-        {"name=a,ttft=1s;p=50;offline,name=b,tpot=0", "", /* three flags: the first one is whole */
-         "slo-class: 'p=' stands in front of name=: each row, and each --slo-class, begins with "
-         "its name, as name=chat,ttft=400ms,tpot=40ms,p=90\n"
-         "slo-class: 'offline' stands in front of name=: each row, and each --slo-class, begins "
-         "with its name, as name=chat,ttft=400ms,tpot=40ms,p=90\n"
-         "slo-class: class b: tpot=0 must be in 1us .. 24h; leave it out if it doesn't matter\n"},
         {"name=a b,ttft=0,name=,tpot=1s,name=x23456789012345678901234567890123,ttft=1s", "",
          "slo-class: name=a b must be 1 to 32 letters, digits, '-', '_' or '.'\n"
          "slo-class: class without a valid name: ttft=0 must be in 1us .. 24h; leave it out if it "
@@ -146,6 +140,25 @@ static void test_mistakes(void **state)
         assert_int_equal(classes.count, 77);
         str_deinit(&mistakes);
     }
+}
+
+/* A further flag begins a row of its own: it can't change the class of the flag before it. */
+static void test_each_flag_begins_a_row(void **state)
+{
+    (void)state;
+    struct slo_classes classes;
+    struct str mistakes;
+    str_init(&mistakes, 4096);
+    assert_false(
+        slo_classes_parse("name=a,ttft=1s;p=50;offline,name=b,tpot=0", "", &classes, &mistakes));
+    assert_string_equal(
+        mistakes.data,
+        "slo-class: 'p=' stands in front of name=: each row, and each --slo-class, begins with "
+        "its name, as name=chat,ttft=400ms,tpot=40ms,p=90\n"
+        "slo-class: 'offline' stands in front of name=: each row, and each --slo-class, begins "
+        "with its name, as name=chat,ttft=400ms,tpot=40ms,p=90\n"
+        "slo-class: class b: tpot=0 must be in 1us .. 24h; leave it out if it doesn't matter\n");
+    str_deinit(&mistakes);
 }
 
 static void test_32_classes_fit_and_33_do_not(void **state)
@@ -283,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_default_class),
         cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_each_flag_begins_a_row),
         cmocka_unit_test(test_32_classes_fit_and_33_do_not),
         cmocka_unit_test(test_attained),
         cmocka_unit_test(test_missed_by),

@@ -109,6 +109,8 @@ static void test_a_workers_command_line(void **state)
     assert_string_equal(router.argv[router.argc - 3], "");
     strcpy(fixture.settings.http_listen, "127.0.0.1:8000");
     fixture.settings.placement_policy = PLACEMENT_GOODPUT;
+    fixture.settings.decision_percent = 50;
+    fixture.settings.decisions = 7;
     router = up_plan_router(&fixture.context);
     assert_string_equal(router.argv[router.front_at], "127.0.0.1:8000");
     assert_string_equal(router.argv[0], "/b/baton-router");
@@ -118,6 +120,10 @@ static void test_a_workers_command_line(void **state)
     while (at < router.argc && strcmp(router.argv[at], "--placement-policy"))
         at++;
     assert_string_equal(router.argv[at + 1], "goodput");
+    while (at < router.argc && strcmp(router.argv[at], "--decision-sample"))
+        at++;
+    assert_string_equal(router.argv[at + 1], "50");
+    assert_string_equal(router.argv[at + 3], "7"); /* --decisions */
     strcpy(fixture.settings.passed.http_cors_origins, "*");
     router = up_plan_router(&fixture.context);
     assert_string_equal(router.argv[router.argc - 2], "--http-cors-origins");

@@ -126,15 +126,20 @@ static void test_traces_that_are_none(void **state)
 
 /* --- decisions --- */
 
-#define CHOICE(prefill, chosen, total)                                                             \
+#define CHOICE(prefill, chosen, total) PREDICTED(prefill, chosen, "0.125", total)
+#define OTHER(prefill, chosen, total)  PREDICTED(prefill, chosen, "-1", total)
+#define PREDICTED(prefill, chosen, p_miss, total)                                                  \
     "{\"prefill\": \"" prefill "\", \"decode\": \"decode-0\", \"chosen\": " chosen                 \
-    ", \"ttft_ms\": 120.25, \"tpot_ms\": 0, \"p_miss\": 0.125, \"others\": 0.25, "                 \
+    ", \"ttft_ms\": 120.25, \"tpot_ms\": 0, \"p_miss\": " p_miss ", \"others\": 0.25, "            \
     "\"price\": 0.001, \"total\": " total "}"
 #define DECISION(why, verdict, alternatives, outcome)                                              \
-    "{\"model\": \"llama\", \"slo_class\": \"chat\", \"policy\": \"goodput\", \"why\": \"" why     \
+    BY("goodput", "3", why, verdict, alternatives, outcome)
+#define BY(policy, considered, why, verdict, alternatives, outcome)                                \
+    "{\"model\": \"llama\", \"slo_class\": \"chat\", \"policy\": \"" policy "\", \"why\": \"" why  \
     "\", \"verdict\": \"" verdict "\", \"attempt\": 1, \"waited_ms\": 2.5, \"prompt_tokens\": "    \
     "700, \"objective\": {\"ttft_ms\": 400, \"tpot_ms\": 40, \"itl_ms\": 0, \"e2e_ms\": 0}, "      \
-    "\"reader_only\": false, \"considered\": 12, \"p_miss_used\": 0.9, \"calibrated\": true, "     \
+    "\"reader_only\": false, \"considered\": " considered                                          \
+    ", \"p_miss_used\": 0.9, \"calibrated\": true, "                                               \
     "\"retry_after_s\": 7, \"alternatives\": [" alternatives "], \"outcome\": {" outcome "}}"
 #define DECISIONS(list)                                                                            \
     "{\"request\": \"r1\", \"choice\": 1, \"sample_percent\": 10, \"kept\": 1000, "                \
@@ -142,54 +147,99 @@ static void test_traces_that_are_none(void **state)
 #define RUNS   "\"status\": \"\", \"known\": false, \"attained\": false"
 #define MISSED "\"status\": \"ok\", \"known\": true, \"attained\": false, \"ttft_ms\": 500.5"
 
+struct explained_case {
+    const char *json, *text;
+};
+
+static void expect_explained(const struct explained_case *cases, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct error err;
+        struct str out;
+        str_init(&out, 1u << 20);
+        if (explain_view_print(cases[i].json, strlen(cases[i].json), false, &out, &err) !=
+            STATUS_OK)
+            fail_msg("%s: %s", err.text, cases[i].json);
+        expect_text(&out, cases[i].text);
+        expect_widths(out.data, 80);
+        str_deinit(&out);
+    }
+}
+
 static void test_why_a_request_went_where_it_did(void **state)
 {
     (void)state;
-    const struct {
-        const char *json, *text;
-    } table[] = {
+    static const struct explained_case table[] = {
         {DECISIONS(DECISION(
              "least", "taken",
              CHOICE("prefill-0", "true", "0.4") "," CHOICE("prefill-1", "false", "0.65"), MISSED)),
          "request r1, choice 1\n\n"
-         "attempt 1, 2.5 ms after its arrival: its workers by goodput, of 12 choices\n"
-         "  model llama, 700 prompt tokens\n"
+         "attempt 1, 2.5 ms after its arrival: its workers by goodput\n"
+         "  model llama, 700 prompt tokens, 3 choices\n"
          "  class chat: TTFT 400 ms, TPOT 40 ms\n"
          "  PREFILL       DECODE         TTFT MS  TPOT MS  P(MISS) OTHERS  PRICE   TOTAL\n"
          "> prefill-0     decode-0         120.2        -    12.5%  0.250  0.001     0.4\n"
          "  prefill-1     decode-0         120.2        -    12.5%  0.250  0.001    0.65\n"
+         "  and 1 more choice, with no lower totals\n"
          "  Its total is the least: 0.25 below prefill-1, decode-0.\n"
          "  P(miss) 90.0% by what became of such predictions.\n"
          "  ok, missed: TTFT 500.5 ms\n"},
         {DECISIONS(DECISION("tie", "let_through",
                             CHOICE("", "true", "1") "," CHOICE("prefill-1", "false", "1"), RUNS)),
-         "as good as that of prefill-1, decode-0.\n  The least device time wins"},
+         "as good as that of prefill-1, decode-0.\n  The least device time wins, then the least "
+         "TTFT.\n"},
         {DECISIONS(DECISION("tie", "let_through",
                             CHOICE("", "true", "1") "," CHOICE("prefill-1", "false", "1"), RUNS)),
          "let through, to learn whether a rejection would have been right.\n  not over yet\n"},
         {DECISIONS(DECISION("explored", "taken",
                             CHOICE("a", "true", "1") "," CHOICE("prefill-1", "false", "0.5"),
                             RUNS)),
-         "drawn at random"},
-        {DECISIONS(DECISION("affinity", "taken",
+         "longest unused workers"},
+        {DECISIONS(DECISION("least", "taken",
                             CHOICE("a", "true", "1") "," CHOICE("b", "false", "0.5"), RUNS)),
-         "hold the beginning of its prompt"},
+         "  The total of b, decode-0 is less, but such choices come last:\n"},
         {DECISIONS(DECISION("least", "taken", CHOICE("a", "true", "1"), RUNS)), "the only choice"},
         {DECISIONS(DECISION("least", "rejected", "", MISSED)),
          "It was rejected (slo_unattainable): try again after 7 s.\n"},
         {DECISIONS(DECISION("least", "taken", CHOICE("p\\u001b[2J", "true", "1"), RUNS)), "p?[2J"},
     };
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        struct error err;
-        struct str out;
-        str_init(&out, 1u << 20);
-        if (explain_view_print(table[i].json, strlen(table[i].json), false, &out, &err) !=
-            STATUS_OK)
-            fail_msg("%s: %s", err.text, table[i].json);
-        expect_text(&out, table[i].text);
-        expect_widths(out.data, 80);
-        str_deinit(&out);
-    }
+    expect_explained(table, sizeof table / sizeof *table);
+}
+
+/* The sentence is true for the policy, and speaks of its own TOTAL. */
+static void test_why_by_each_policy(void **state)
+{
+    (void)state;
+    static const struct explained_case table[] = {
+        {DECISIONS(BY("goodput", "2", "least", "taken",
+                      OTHER("prefill-0", "true", "90.5") "," OTHER("p", "false", "92"), RUNS)),
+         "       - "
+         "     -      -    90.5\n  p             decode-0         120.2        -        -      -   "
+         "   -"
+         "      92\n  Its TTFT is the least: 1.5 ms below p, decode-0.\n"},
+        {DECISIONS(BY("least-tokens", "9", "tie", "taken",
+                      OTHER("prefill-0", "true", "40") "," OTHER("p", "false", "40"), RUNS)),
+         "  and 7 more choices, with no lower totals\n"
+         "  Its queued work is as good as that of p, decode-0.\n"
+         "  The worker that was unused for longest wins.\n"},
+        {DECISIONS(BY("predicted-latency", "2", "least", "taken",
+                      OTHER("prefill-0", "true", "0") "," OTHER("p", "false", "0.5"), RUNS)),
+         "  Its total is the least: 0.5 below p, decode-0.\n"
+         "  Holders of the prompt's beginning come first, then workers that attain.\n"
+         "  Among these 0 is the best TTFT and TPOT; 10 or more is left out.\n"},
+        {DECISIONS(BY("prefix", "2", "least", "taken",
+                      OTHER("prefill-0", "true", "-64") "," OTHER("p", "false", "0"), RUNS)),
+         "  The total is less for more cached tokens. It is the number of requests\n"
+         "  where these are far apart.\n"},
+        {DECISIONS(BY("tomorrow's", "2", "tie", "taken",
+                      OTHER("prefill-0", "true", "1") "," OTHER("p", "false", "1"), RUNS)),
+         "  Further rules of the policy decide.\n"},
+        {DECISIONS(BY("", "0", "least", "rejected", "", MISSED)),
+         "attempt 1, 2.5 ms after its arrival: judged by the requests that wait before it\n"
+         "  model llama, 700 prompt tokens\n  class chat: TTFT 400 ms, TPOT 40 ms\n"
+         "  P(miss) 90.0% by what became of such predictions.\n  It was rejected"},
+    };
+    expect_explained(table, sizeof table / sizeof *table);
 }
 
 static void test_decisions_that_are_none(void **state)
@@ -213,6 +263,9 @@ static void test_decisions_that_are_none(void **state)
     assert_int_equal(explain_view_print(none, strlen(none), false, &out, &err), STATUS_NOT_FOUND);
     assert_non_null(strstr(err.text, "no decision about r1: it samples 10% of the requests"));
     assert_non_null(strstr(err.text, "--decision-sample 100"));
+    static const char empty[] = "{\"request\": \"\", \"decisions\": []}"; /* --last */
+    assert_int_equal(explain_view_print(empty, strlen(empty), false, &out, &err), STATUS_NOT_FOUND);
+    assert_non_null(strstr(err.text, "the router has no decision yet: it samples"));
     str_deinit(&out);
 }
 
@@ -490,6 +543,7 @@ int main(void)
         cmocka_unit_test(test_a_request_that_waits),
         cmocka_unit_test(test_traces_that_are_none),
         cmocka_unit_test(test_why_a_request_went_where_it_did),
+        cmocka_unit_test(test_why_by_each_policy),
         cmocka_unit_test(test_decisions_that_are_none),
         cmocka_unit_test(test_more_lines_than_a_timeline_has),
         cmocka_unit_test(test_top),

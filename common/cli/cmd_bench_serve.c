@@ -216,6 +216,10 @@ static void fill_target(struct bench *bench)
         *value++ = 0;
         target->headers[target->header_count++] = (struct http_header){name, value};
     }
+    target->slo_class = settings->slo_class;
+    if (*settings->slo_class)
+        target->headers[target->header_count++] =
+            (struct http_header){"x-baton-slo-class", settings->slo_class};
     target->extra = bench->extra.data;
 }
 

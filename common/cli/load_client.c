@@ -116,6 +116,14 @@ void load_client_close(struct load_client *client)
 
 /* --- requests --- */
 
+static void name_request(const struct load_target *target, uint32_t id, char name[MAX_ID_BYTES])
+{
+    if (id == LOAD_PROBE)
+        snprintf(name, MAX_ID_BYTES, "%.100sprobe", target->id_prefix);
+    else
+        snprintf(name, MAX_ID_BYTES, "%.100s%u", target->id_prefix, id);
+}
+
 static void add_member(struct str *body, const char *key, struct text value)
 {
     str_addf(body, ", \"%s\": ", key);
@@ -134,7 +142,7 @@ void load_client_prepare(const struct load_client *client, uint32_t id, const st
     const struct text all = {prompt.data, prompt.length};
     if (target->backend == LOAD_BATON) {
         char name[MAX_ID_BYTES];
-        snprintf(name, sizeof name, "%.100s%u", target->id_prefix, id);
+        name_request(target, id, name);
         load_grpc_prepare(target, name, all, output_tokens, body);
         str_deinit(&prompt);
         return;
@@ -163,7 +171,7 @@ static void post(struct load_client *client, struct pending *pending, const char
     struct http_header headers[LOAD_MAX_HEADERS];
     char name[MAX_ID_BYTES], whole[sizeof target->base + sizeof target->endpoint];
     snprintf(whole, sizeof whole, "%s%s", target->base, path);
-    snprintf(name, sizeof name, "%.100s%u", target->id_prefix, pending->id);
+    name_request(target, pending->id, name);
     memcpy(headers, target->headers, target->header_count * sizeof *headers);
     headers[target->header_count] = (struct http_header){"X-Request-Id", name};
     pending->client = client;

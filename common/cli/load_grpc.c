@@ -156,6 +156,7 @@ void load_grpc_prepare(const struct load_target *target, const char *request_id,
         sampling.top_k = target->top_k;
     }
     request.request_id = (char *)request_id;
+    request.slo_class = (char *)target->slo_class;
     request.model = (char *)target->model;
     request.input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
     request.text = proto_bytes(prompt);

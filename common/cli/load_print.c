@@ -83,7 +83,7 @@ static void add_attainment(struct str *out, const struct load_report *report,
     uint32_t all = report->completed + report->failed;
     add_rule(out, '-', "Objectives (all of them met)");
     add_number(out, "Attainment (%):", 100 * share_of(report->good, all));
-    if (!labels->at_once) {
+    if (labels->arrivals.ramp != LOAD_RAMP_NONE) {
         add_number(out, "Rate attained by 90% (req/s):", report->rate_90);
         add_number(out, "Rate attained by 99% (req/s):", report->rate_99);
     }

@@ -16,8 +16,7 @@
 
 #define MAX_BODY_BYTES   (64u << 20)
 #define MAX_TURNS        1024
-#define PROBE            UINT32_MAX /* id of a request beside the plan */
-#define SENDS_A_TURN     16         /* before answers are looked at */
+#define SENDS_A_TURN     16 /* before answers are looked at */
 #define SECOND_NS        1000000000u
 #define RETRY_NS         (SECOND_NS / 2)
 #define TERMINAL_TELL_NS SECOND_NS
@@ -36,7 +35,7 @@ static void on_lost(void *context, uint32_t request)
 static void on_ended(void *context, uint32_t id)
 {
     struct load_run *run = context;
-    if (id == PROBE) {
+    if (id == LOAD_PROBE) {
         run->probes--;
         return;
     }
@@ -101,11 +100,11 @@ static bool probe(struct load_run *run, uint64_t name, uint32_t words)
     const struct text turn = {prompt.data, prompt.length};
     load_answer_deinit(&run->probe);
     load_answer_init(&run->probe, false);
-    load_client_prepare(run->client, PROBE, &turn, 1, 1, &run->body);
+    load_client_prepare(run->client, LOAD_PROBE, &turn, 1, 1, &run->body);
     str_deinit(&prompt);
     run->prepared = LOAD_NONE;
     run->probes = 1;
-    load_client_send(run->client, PROBE, &run->body, &run->probe);
+    load_client_send(run->client, LOAD_PROBE, &run->body, &run->probe);
     load_client_run(run->client); /* a request that can't be sent ends here, without news */
     while (run->probes && !run->stopped)
         wait_until(run, UINT64_MAX);
@@ -130,7 +129,7 @@ static bool ask_tokens(struct load_run *run, uint32_t words, double *tokens)
     json_quote(&run->body, text.data, text.length);
     str_add(&run->body, "}");
     run->probes = 1;
-    load_client_fetch(run->client, PROBE, "/tokenize", &run->body, &reply);
+    load_client_fetch(run->client, LOAD_PROBE, "/tokenize", &run->body, &reply);
     load_client_run(run->client);
     while (run->probes && !run->stopped)
         wait_until(run, UINT64_MAX);
@@ -253,7 +252,7 @@ void load_run_warm_up(struct load_run *run, uint32_t count)
         for (; sent < count && run->probes < limit; sent++) {
             load_answer_init(&answers[sent], false);
             run->probes++;
-            load_client_send(run->client, PROBE, &run->body, &answers[sent]);
+            load_client_send(run->client, LOAD_PROBE, &run->body, &answers[sent]);
         }
         load_client_run(run->client);
         if (run->probes)

@@ -12,7 +12,8 @@
 
 /* --- the client: load_client.c --- */
 
-#define LOAD_MAX_HEADERS 16
+#define LOAD_MAX_HEADERS 17         /* those of --header, SLO class, request id */
+#define LOAD_PROBE       UINT32_MAX /* id of a request beside the plan */
 
 enum load_backend { LOAD_OPENAI, LOAD_OPENAI_CHAT, LOAD_VLLM, LOAD_BATON };
 
@@ -26,7 +27,8 @@ struct load_target {
     const char *id_prefix;       /* begins the request ids */
     struct http_header headers[LOAD_MAX_HEADERS - 1];
     size_t header_count;
-    const char *extra; /* more members of each body, each behind ", "; "" */
+    const char *slo_class; /* a Baton router's; "": its default */
+    const char *extra;     /* more members of each body, each behind ", "; "" */
     bool ignore_eos;
     /* NAN and 0: not sent. LOAD_BATON only; OpenAI's are in `extra`. */
     double temperature, top_p;

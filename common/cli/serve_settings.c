@@ -82,6 +82,10 @@ static const struct config_setting table[] = {
     {"top-k", CONFIG_U64, AT(top_k), NULL, "0", "1000000", .help = "Sampling's"},
     {"extra-body", CONFIG_STRING, AT(extra_body), "", .value = "JSON",
      .help = "An object with more members of each request's body"},
+    {"slo-class", CONFIG_STRING, AT(slo_class), "", .value = "NAME",
+     .help = "SLO class of the requests, one of a Baton router's; empty: its default. The request "
+             "before the run, ...probe, and warm-ups have it, too",
+     .flag_only = true},
     {"request-id-prefix", CONFIG_STRING, AT(id_prefix), "bench-",
      .help = "Beginning of the header x-request-id"},
     /* datasets */

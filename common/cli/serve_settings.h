@@ -30,7 +30,8 @@ struct serve_settings {
     char tokenizer[SERVE_PATH_BYTES], server[128], request_rate[32], burstiness[32];
     char dataset_path[SERVE_PATH_BYTES], result_dir[SERVE_PATH_BYTES],
         result_filename[SERVE_PATH_BYTES], label[128];
-    char percentile_metrics[256], metric_percentiles[256], id_prefix[101], extra_body[16384];
+    char percentile_metrics[256], metric_percentiles[256], id_prefix[101], extra_body[16384],
+        slo_class[64];
     struct credential_settings credentials;
     struct config_list headers, metadata, goodput;
     enum load_backend backend;

@@ -60,6 +60,8 @@ def test_open_loop_closed_loop_and_both_doors(bench):
     assert closed["attainment"] == 0 and closed["request_rate_attained_90"] is None
     rpc = bench(*random(24, "--max-concurrency", 8), baton=True)
     assert rpc["backend"] == "baton" and "attainment" not in rpc and rpc["request_goodput"] is None
+    classless = serve("--backend", "baton", "--server", bench.cluster.grpc, "--num-prompts", 1, "--slo-class", "chat")
+    assert classless.returncode == 1 and 'slo_class_unknown' in classless.stderr, classless.stderr
     for other in (closed, rpc):
         assert all(other[name] == open_loop[name] for name in ("completed", "total_input_tokens", "total_output_tokens", "input_lens", "generated_texts"))
     assert len(set(open_loop["generated_texts"])) > 12 and "" not in open_loop["generated_texts"]
@@ -232,6 +234,7 @@ def test_another_server_with_failures(other, tmp_path):
     path = tmp_path / "r.json"
     done = serve("--base-url", other.url, "--num-prompts", 10, "--random-input-len", 43, "--random-output-len", 4, "--max-concurrency", 1, "--goodput", "e2el:600000",
                  "--save-result", "--result-filename", path, "--header", "x-team=a", "x-more=b=c", "--extra-body", '{"logit_bias": {"5": 1}}', "--top-p", 0.5, "--seed", 3,
+                 "--slo-class", "chat",
                  environment=dict(os.environ, XDG_RUNTIME_DIR="/nonexistent", OPENAI_API_KEY="secret"))
     assert done.returncode == 0, done.stderr
     result = json.loads(path.read_text())
@@ -242,6 +245,7 @@ def test_another_server_with_failures(other, tmp_path):
     body, headers = other.asked[-1]
     assert body["ignore_eos"] is True and body["top_p"] == 0.5 and body["logit_bias"] == {"5": 1} and body["model"] == "other" and len(body["prompt"].split()) == 20
     assert headers["x-team"] == "a" and headers["x-more"] == "b=c" and headers["Authorization"] == "Bearer secret" and headers["X-Request-Id"] == "bench-9"
+    assert {headers["x-baton-slo-class"] for _, headers in other.asked} == {"chat"} and other.asked[0][1]["X-Request-Id"] == "bench-probe"
     again = [asked["prompt"] for asked, _ in other.asked if asked["max_tokens"] == 4]
     assert len(set(again)) == 10
 

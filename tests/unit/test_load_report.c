@@ -316,6 +316,11 @@ static void test_the_json_is_whole(void **state)
     load_report_table(&report, &labels, &text);
     assert_non_null(strstr(text.data, "Successful requests:                     1"));
     assert_non_null(strstr(text.data, "Attainment (%):                          0.00"));
+    assert_null(strstr(text.data, "Rate attained by 90%")); /* the rate is the same all the time */
+    str_clear(&text);
+    labels.arrivals.ramp = LOAD_RAMP_LINEAR;
+    load_report_table(&report, &labels, &text);
+    assert_non_null(strstr(text.data, "Rate attained by 90% (req/s):"));
     str_deinit(&text);
     for (int i = 0; i < 2; i++)
         load_answer_deinit(&answers[i]);

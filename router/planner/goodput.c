@@ -96,7 +96,7 @@ static double miss_or_not(const struct predict_error *error, double predicted_us
     return objective_us > 0 && predicted_us * predict_error_median(error) > objective_us;
 }
 
-/* Returns P(miss) of the request with this prediction. `each`: TPOT limits each step. */
+/* Returns P(miss) of a request in time with this prediction. `each`: TPOT limits each step. */
 static double own_miss(const struct goodput_request *request, const struct prediction *is,
                        miss_function *miss, bool each)
 {
@@ -106,8 +106,6 @@ static double own_miss(const struct goodput_request *request, const struct predi
     double steps = request->is.answer_tokens - 1, attains = 1;
     double token_us = steps <= 0 ? 0 : each ? is->step_us : is->tpot_us;
     double all_us = is->ttft_us > 0 && steps > 0 ? is->ttft_us + steps * is->tpot_us : is->ttft_us;
-    if (goodput_is_late(&request->is))
-        return 1;
     attains *= 1 - miss(ttft, is->ttft_us, (double)objective->ttft_us);
     attains *= 1 - miss(tpot, token_us, (double)objective->tpot_us);
     if (steps > 0)
@@ -122,18 +120,17 @@ static double own_miss(const struct goodput_request *request, const struct predi
 static double misses_behind(const struct candidate *worker, enum priority priority, double delay_us)
 {
     double misses = 0;
-    for (int i = 0; i < PRIORITIES; i++) {
+    for (int i = 0; worker->books.prompts && i < PRIORITIES; i++) {
         bool behind = priority == PRIORITY_HIGH
                           ? i != PRIORITY_HIGH
                           : priority == PRIORITY_NORMAL && i == PRIORITY_OFFLINE;
-        const uint32_t *slack = worker->books.prefill[i].slack;
-        for (unsigned b = 1; behind && b < BOOKS_TIMES; b++) {
-            if (!slack[b])
-                continue;
+        const struct books_prefill *here = &worker->books.prefill[i];
+        for (unsigned b = behind ? books_next(here->slack_set, 1) : BOOKS_TIMES; b < BOOKS_TIMES;
+             b = books_next(here->slack_set, b + 1)) {
             double least_us = books_time_us(b) * exp2(-0.125),
                    most_us = books_time_us(b) * exp2(0.125);
             double part = (delay_us - least_us) / (most_us - least_us);
-            misses += slack[b] * fmin(fmax(part, 0), 1);
+            misses += here->slack[b] * fmin(fmax(part, 0), 1);
         }
     }
     return misses / BOOKS_WEIGHT_ONE;
@@ -145,13 +142,12 @@ static double misses_beside(const struct candidate *worker, const struct predict
                             miss_function *miss, double before_us, double after_us)
 {
     double misses = 0;
-    for (unsigned b = 1; after_us > before_us && b < BOOKS_TIMES - 1; b++) {
-        uint32_t weight = worker->books.tolerance[b];
-        if (weight)
-            misses += weight * fmax(miss(error, after_us, books_time_us(b)) -
-                                        miss(error, before_us, books_time_us(b)),
-                                    0);
-    }
+    const struct worker_books *books = &worker->books;
+    for (unsigned b = after_us > before_us ? books_next(books->tolerance_set, 1) : BOOKS_TIMES;
+         b < BOOKS_TIMES - 1; b = books_next(books->tolerance_set, b + 1))
+        misses += books->tolerance[b] * fmax(miss(error, after_us, books_time_us(b)) -
+                                                 miss(error, before_us, books_time_us(b)),
+                                             0);
     return misses / BOOKS_WEIGHT_ONE;
 }
 
@@ -266,11 +262,13 @@ void goodput_score(const struct goodput_config *config, const struct goodput_poo
     *out = (struct goodput_score){.total = 0};
     asked.stays = choice->stays || off & GOODPUT_OFF_DEPARTURES;
     predict(&request->is, &asked, COST_P50, &out->is);
-    out->p_miss = own_miss(request, &out->is, predict_miss, each);
+    bool is_late = goodput_is_late(&request->is);
+    if (!(off & GOODPUT_OFF_HONEST))
+        out->p_miss = is_late ? 1 : own_miss(request, &out->is, predict_miss, each);
     if (!(off & GOODPUT_OFF_OWN))
-        out->own = own_miss(request, &out->is, miss, each) *
+        out->own = (is_late ? 1 : own_miss(request, &out->is, miss, each)) *
                    (off & GOODPUT_OFF_WEIGHTS ? 1 : request->weight);
-    bool late = goodput_is_late(&request->is) || request->is.priority == PRIORITY_OFFLINE;
+    bool late = is_late || request->is.priority == PRIORITY_OFFLINE;
     /* The floor of each worker lets late work disturb others. */
     bool free = late && (off & GOODPUT_OFF_FLOOR ||
                          ((!roles.computes || goodput_floor_due(&roles.computes->floor, config)) &&

@@ -31,6 +31,7 @@ enum goodput_off {
     GOODPUT_OFF_FLOOR = 256,      /* late requests disturb others as much as they like */
     GOODPUT_OFF_MEMORY = 512,     /* preemption is free */
     GOODPUT_OFF_ALL = 1023,
+    GOODPUT_OFF_HONEST = 1024, /* no term of the total: p_miss isn't asked for, and is 0 */
 };
 
 struct goodput_config {

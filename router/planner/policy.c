@@ -50,9 +50,8 @@ static void look_ahead(const struct policy_ask *ask, enum policy_stage stage,
                                             [POLICY_ALONE] = PREDICT_LOCAL};
     const struct policy_item *prefill = stage == POLICY_PREFILL ? item : NULL,
                              *decode = stage == POLICY_PREFILL ? NULL : item;
-    struct decision_alternative score;
     if (ask->policy == PLACEMENT_GOODPUT) {
-        item->cost = policy_score(ask, ways[stage], prefill, decode, &score);
+        item->cost = policy_score(ask, ways[stage], prefill, decode, NULL);
         return;
     }
     const struct predict_choice choice = {.way = ways[stage],
@@ -288,19 +287,23 @@ struct policy_cost policy_score(const struct policy_ask *ask, enum predict_way w
     struct goodput_score score;
     if (!ask->has_classes) {
         predict(&ask->request->is, &is, COST_P50, &score.is);
-        *choice = (struct decision_alternative){.ttft_us = score.is.ttft_us,
-                                                .tpot_us = score.is.tpot_us,
-                                                .p_miss = -1,
-                                                .total = score.is.ttft_us / 1e3};
+        if (choice)
+            *choice = (struct decision_alternative){.ttft_us = score.is.ttft_us,
+                                                    .tpot_us = score.is.tpot_us,
+                                                    .p_miss = -1,
+                                                    .total = score.is.ttft_us / 1e3};
         return (struct policy_cost){score.is.ttft_us, score.is.tpot_us, 0};
     }
-    goodput_score(ask->goodput, ask->pool, ask->request, &is, &score);
-    *choice = (struct decision_alternative){.ttft_us = score.is.ttft_us,
-                                            .tpot_us = score.is.tpot_us,
-                                            .p_miss = score.p_miss,
-                                            .others = score.others,
-                                            .price = score.price,
-                                            .total = score.total};
+    struct goodput_config config = *ask->goodput;
+    config.off |= choice ? 0 : GOODPUT_OFF_HONEST;
+    goodput_score(&config, ask->pool, ask->request, &is, &score);
+    if (choice)
+        *choice = (struct decision_alternative){.ttft_us = score.is.ttft_us,
+                                                .tpot_us = score.is.tpot_us,
+                                                .p_miss = score.p_miss,
+                                                .others = score.others,
+                                                .price = score.price,
+                                                .total = score.total};
     /* A millionth of a miss is a tie: the least device time wins, then the least TTFT. */
     return (struct policy_cost){floor(score.total * 1e6), score.is.device_us, score.is.ttft_us};
 }

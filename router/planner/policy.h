@@ -97,7 +97,7 @@ void policy_compare(const struct policy_ask *ask, struct policy_item *const *ite
  * candidates beside pairs. */
 bool policy_is_joint(const struct policy_ask *ask);
 /* Scores a choice jointly. `prefill`, `decode`: as `way` needs them. Fills in *choice, except for
- * the keys. */
+ * the keys; NULL: only the cost is wanted. */
 struct policy_cost policy_score(const struct policy_ask *ask, enum predict_way way,
                                 const struct policy_item *prefill, const struct policy_item *decode,
                                 struct decision_alternative *choice);

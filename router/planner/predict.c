@@ -106,7 +106,7 @@ static struct prompts prompts_before(const struct candidate *worker, enum priori
 {
     struct prompts before = {0};
     double all = 0, computed = (double)worker->computed_rows;
-    for (int i = 0; i < PRIORITIES; i++) {
+    for (int i = 0; worker->books.prompts && i < PRIORITIES; i++) {
         const struct books_prefill *here = &worker->books.prefill[i];
         all += (double)here->rows;
         if (i != (int)priority && i != PRIORITY_HIGH && priority != PRIORITY_OFFLINE)
@@ -236,7 +236,8 @@ static void predict_answer(const struct predict_request *request,
     double after_us = choice->stays ? 0 : ready_us;
     double moved_us = reads ? handoff_us(choice, prompt, rows, compute_us) : 0;
     out->step_before_us = step_then_us(drawer, after_us, 0, 0, quantile);
-    out->step_us = predict_step_us(drawer, after_us, 1, prompt + 1, quantile);
+    double with_us = step_then_us(drawer, after_us, 1, prompt + 1, quantile);
+    out->step_us = with_us > out->step_before_us ? with_us : out->step_before_us;
     out->gap_us = moved_us + out->step_us;
     out->known &= is_known(drawer);
     if (steps <= 0)

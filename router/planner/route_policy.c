@@ -213,6 +213,7 @@ struct looks {
     const struct candidate_list *list;
     size_t count, at, holder;
     bool samples;
+    bool holds; /* the last one was a holder */
 };
 
 static struct looks looks_at(const struct search *s, const struct candidate_list *list)
@@ -232,12 +233,15 @@ static const struct candidate *next_look(struct looks *looks)
         uint64_t key = looks->s->ask->holders[looks->holder++].worker;
         const struct candidate *holder = candidates_get(looks->s->all, key);
         if (holder && holder->kind && holder->index < list->count &&
-            list->items[holder->index] == holder)
+            list->items[holder->index] == holder) {
+            looks->holds = true;
             return holder;
+        }
     }
     if (looks->at == looks->count)
         return NULL;
     size_t at = looks->at++;
+    looks->holds = false;
     return list->items[looks->samples ? rng_below(looks->s->rng, list->count) : at];
 }
 
@@ -294,6 +298,8 @@ static void offer_alone(struct search *s, const struct shortlist *list)
     for (size_t i = 0; i < list->count; i++) {
         const struct look *look = &list->looks[i];
         struct score score = look->score;
+        if (s->found && !s->request->decision && !better(&score, &s->score))
+            break; /* the ones behind it are no better */
         if (policy_is_joint(s->ask))
             score.cost = policy_score(s->ask, way, NULL, &look->item, &choice);
         else
@@ -331,7 +337,7 @@ static void search_kind(struct search *s, const struct candidate_kind *kind)
     const struct candidate_list *prefills = &kind->of[ROLE_PREFILL],
                                 *decodes = &kind->of[ROLE_DECODE];
     size_t most = s->rng && !policy_compares(s->ask) ? ROUTE_BEST : ROUTE_EXACT;
-    bool joint = policy_is_joint(s->ask);
+    bool joint = policy_is_joint(s->ask), few = false;
     struct shortlist prefill = {.stage = POLICY_PREFILL, .most = most},
                      decode = {.stage = POLICY_DECODE, .most = most},
                      alone = {.stage = s->handle ? POLICY_DECODE : POLICY_ALONE,
@@ -345,9 +351,12 @@ static void search_kind(struct search *s, const struct candidate_kind *kind)
             continue;
         if (paired)
             consider_decode(s, &decode, worker, idle);
-        if (!paired || joint)
+        if (!paired || (joint && (!looks.samples || looks.holds || idle)))
             consider_decode(s, &alone, worker, false);
+        few |= joint && paired && looks.samples && !idle;
     }
+    for (size_t i = 0; few && i < decode.count; i++)
+        consider_decode(s, &alone, decode.looks[i].item.worker, false);
     compare(s, &alone);
     offer_alone(s, &alone);
     if (none || s->handle)

@@ -18,6 +18,24 @@ double books_time_us(unsigned bucket)
     return LEAST_US * exp2((bucket - 0.5) / PER_OCTAVE);
 }
 
+unsigned books_next(const uint64_t set[BOOKS_WORDS], unsigned bucket)
+{
+    for (unsigned word = bucket / 64; word < BOOKS_WORDS; word++) {
+        uint64_t rest = set[word];
+        if (word == bucket / 64)
+            rest &= UINT64_MAX << bucket % 64;
+        if (rest)
+            return word * 64 + (unsigned)__builtin_ctzll(rest);
+    }
+    return BOOKS_TIMES;
+}
+
+static void note(uint64_t set[BOOKS_WORDS], unsigned bucket, uint32_t weight)
+{
+    uint64_t bit = UINT64_C(1) << bucket % 64;
+    set[bucket / 64] = weight ? set[bucket / 64] | bit : set[bucket / 64] & ~bit;
+}
+
 uint8_t books_length_bucket(uint64_t tokens)
 {
     uint8_t bucket = 0;
@@ -41,14 +59,18 @@ void worker_books_add(struct worker_books *books, const struct books_part *part)
 {
     struct books_prefill *prefill = &books->prefill[part->priority];
     prefill->requests += part->prefill;
+    books->prompts += part->prefill;
     prefill->rows += part->rows;
     prefill->positions += part->positions;
     prefill->slack[part->slack] += part->slack_weight;
+    note(prefill->slack_set, part->slack, prefill->slack[part->slack]);
     books->tolerance[part->tolerance] += part->tolerance_weight;
+    note(books->tolerance_set, part->tolerance, books->tolerance[part->tolerance]);
     if (part->drawing) {
         books->drawing.rows++;
         books->drawing.context += part->context;
         books->left[part->left].rows++;
+        books->left_set |= UINT32_C(1) << part->left;
         books->left[part->left].context += part->context;
     } else if (part->coming) {
         books->coming.rows++;
@@ -63,15 +85,20 @@ void worker_books_take(struct worker_books *books, const struct books_part *part
 {
     struct books_prefill *prefill = &books->prefill[part->priority];
     prefill->requests -= part->prefill;
+    books->prompts -= part->prefill;
     prefill->rows -= part->rows;
     prefill->positions -= part->positions;
     prefill->slack[part->slack] -= part->slack_weight;
+    note(prefill->slack_set, part->slack, prefill->slack[part->slack]);
     books->tolerance[part->tolerance] -= part->tolerance_weight;
+    note(books->tolerance_set, part->tolerance, books->tolerance[part->tolerance]);
     if (part->drawing) {
         books->drawing.rows--;
         books->drawing.context -= part->context;
         books->left[part->left].rows--;
         books->left[part->left].context -= part->context;
+        if (!books->left[part->left].rows)
+            books->left_set &= ~(UINT32_C(1) << part->left);
     } else if (part->coming) {
         books->coming.rows--;
         books->coming.context -= part->context;
@@ -92,11 +119,10 @@ void worker_books_after(const struct worker_books *books, double steps, double *
                         double *context)
 {
     *rows = *context = 0;
-    for (int i = 0; i < BOOKS_LENGTHS; i++) {
+    for (uint32_t set = books->left_set; set; set &= set - 1) {
+        int i = __builtin_ctz(set);
         const struct books_rows *here = &books->left[i];
         double low, high;
-        if (!here->rows)
-            continue;
         length_limits(i, &low, &high);
         double stays = steps <= low ? 1 : steps >= high ? 0 : (high - steps) / (high - low);
         *rows += stays * here->rows;
@@ -107,7 +133,8 @@ void worker_books_after(const struct worker_books *books, double steps, double *
 double worker_books_mean_left(const struct worker_books *books)
 {
     double tokens = 0;
-    for (int i = 0; i < BOOKS_LENGTHS; i++) {
+    for (uint32_t set = books->left_set; set; set &= set - 1) {
+        int i = __builtin_ctz(set);
         double low, high;
         length_limits(i, &low, &high);
         tokens += (low + high) / 2 * books->left[i].rows;

@@ -18,6 +18,7 @@
 /* Times by powers of two, a quarter of an octave each: from 100 us to 18 s. The first bucket is
  * for what is shorter or over, the last for what is longer. */
 #define BOOKS_TIMES 72
+#define BOOKS_WORDS ((BOOKS_TIMES + 63) / 64)
 /* Tokens by powers of two; the last: 2^19 and more. */
 #define BOOKS_LENGTHS 20
 /* The weight of a usual miss. */
@@ -29,6 +30,7 @@ struct books_prefill {
     uint64_t rows, positions; /* rows to compute, and the sum of their positions */
     /* By slack: how much later each may come and still attain its TTFT. Sums of weights. */
     uint32_t slack[BOOKS_TIMES];
+    uint64_t slack_set[BOOKS_WORDS]; /* bits of the buckets that aren't 0: books_next */
 };
 
 struct books_rows {
@@ -38,13 +40,16 @@ struct books_rows {
 
 struct worker_books {
     struct books_prefill prefill[PRIORITIES];
+    uint32_t prompts;          /* to compute, of all priorities */
     struct books_rows drawing; /* decode rows of each step */
     struct books_rows coming;  /* placed, and not drawing yet */
     /* Drawing rows by the tokens that they are expected to draw still: the next departures. */
     struct books_rows left[BOOKS_LENGTHS];
+    uint32_t left_set; /* bits of the buckets with rows */
     /* Drawing and coming requests with an objective, by the step time that they tolerate: with a
      * longer one for the rest of the answer they miss TPOT. Sums of weights. */
     uint32_t tolerance[BOOKS_TIMES];
+    uint64_t tolerance_set[BOOKS_WORDS];
     uint64_t held_tokens;     /* KV in use, and reserved for prompts */
     uint64_t promised_tokens; /* KV when all answers have their expected length */
     uint64_t variance;        /* tokens squared: promised_tokens may err so much */
@@ -76,6 +81,9 @@ bool books_parts_equal(const struct books_part *a, const struct books_part *b);
 uint8_t books_time_bucket(double us);
 /* Returns the middle of a bucket, in microseconds. */
 double books_time_us(unsigned bucket);
+/* Returns the first bucket of the set from `bucket` on; BOOKS_TIMES: there is none. So a reader
+ * looks at the few buckets that have something. */
+unsigned books_next(const uint64_t set[BOOKS_WORDS], unsigned bucket);
 /* Returns the bucket of a number of tokens. */
 uint8_t books_length_bucket(uint64_t tokens);
 

@@ -68,13 +68,17 @@ static void random_books(struct world *w, struct candidate *worker)
     struct worker_books *books = &worker->books;
     for (int i = 0; i < PRIORITIES; i++) {
         books->prefill[i].requests = (uint32_t)pick(w, 4);
+        books->prompts += books->prefill[i].requests;
         books->prefill[i].rows = books->prefill[i].requests * (1 + pick(w, 400));
         books->prefill[i].positions = books->prefill[i].rows * pick(w, 400);
     }
     books->drawing.rows = (uint32_t)pick(w, 40);
     books->drawing.context = books->drawing.rows * (100 + pick(w, 500));
     books->left[7] = books->drawing;
-    books->tolerance[20 + pick(w, 40)] = BOOKS_WEIGHT_ONE * (uint32_t)pick(w, 4);
+    books->left_set = books->drawing.rows ? 1U << 7 : 0;
+    const struct books_part beside = {.tolerance = (uint8_t)(20 + pick(w, 40)),
+                                      .tolerance_weight = BOOKS_WEIGHT_ONE * (uint16_t)pick(w, 4)};
+    worker_books_add(books, &beside);
     books->held_tokens = books->drawing.context + pick(w, 1000);
     books->promised_tokens = 2 * books->held_tokens;
 }
@@ -531,6 +535,24 @@ static void add_plain(struct candidates *all, enum worker_role role, uint64_t fi
 
 #define MANY 300
 
+/* Many equal workers. `holder`: the one that holds the prefix; 0: none. */
+static void many_init(struct world *w, uint64_t holder)
+{
+    world_init(w, 3, PLACEMENT_GOODPUT);
+    candidates_deinit(&w->candidates);
+    assert_int_equal(candidates_init(&w->candidates, 1), STATUS_OK);
+    add_plain(&w->candidates, ROLE_PREFILL, 1000, MANY);
+    add_plain(&w->candidates, ROLE_DECODE, 2000, MANY);
+    if (holder)
+        hold(w->index, w->hashes, holder, BLOCKS);
+    w->ask.holder_count = prefix_index_match(w->index, &w->names, 1, w->holders, 2 * MOST);
+    w->asked = (struct route_request){
+        .policy = &w->ask, .prompt_tokens = PROMPT, .total_tokens = PROMPT + 50};
+    w->ask.has_classes = false;
+    w->request.is.answer_tokens = 50;
+    w->request.is.objective = (struct slo_objective){0};
+}
+
 /* One worker of many holds the prefix: no sample misses it. */
 static void test_the_holder_of_a_prefix_is_found_among_many(void **state)
 {
@@ -538,18 +560,7 @@ static void test_the_holder_of_a_prefix_is_found_among_many(void **state)
     static const enum placement_policy policies[] = {
         PLACEMENT_PREFIX, PLACEMENT_KV_COST, PLACEMENT_PREDICTED_LATENCY, PLACEMENT_GOODPUT};
     static struct world w;
-    world_init(&w, 3, PLACEMENT_PREFIX);
-    candidates_deinit(&w.candidates);
-    assert_int_equal(candidates_init(&w.candidates, 1), STATUS_OK);
-    add_plain(&w.candidates, ROLE_PREFILL, 1000, MANY);
-    add_plain(&w.candidates, ROLE_DECODE, 2000, MANY);
-    hold(w.index, w.hashes, 1234, BLOCKS);
-    w.ask.holder_count = prefix_index_match(w.index, &w.names, 1, w.holders, 2 * MOST);
-    w.asked = (struct route_request){
-        .policy = &w.ask, .prompt_tokens = PROMPT, .total_tokens = PROMPT + 50};
-    w.ask.has_classes = false;
-    w.request.is.answer_tokens = 50;
-    w.request.is.objective = (struct slo_objective){0};
+    many_init(&w, 1234);
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
         unsigned found = 0;
         w.ask.policy = policies[i];
@@ -563,11 +574,37 @@ static void test_the_holder_of_a_prefix_is_found_among_many(void **state)
     world_end(&w);
 }
 
+/* Among many, the best readers and the holders are looked at alone, too. */
+static void test_decode_workers_alone_are_found_among_many(void **state)
+{
+    (void)state;
+    static struct world w;
+    static struct worker_learnt slow, busy;
+    const struct step_cost cost = {.step_us = 1e6, .prefill_row_us = 1e4, .decode_row_us = 100};
+    cost_fit_init(&slow.steps, &cost, 100);
+    for (int holds = 0; holds < 2; holds++) {
+        many_init(&w, holds ? 2234 : 0);
+        for (uint64_t key = 1000; key < 1000 + MANY; key++)
+            candidates_get(&w.candidates, key)->is.learnt = holds ? NULL : &slow;
+        cost_fit_init(&busy.steps, &(struct step_cost){.step_us = 15e3, .prefill_row_us = 100},
+                      100);
+        candidates_get(&w.candidates, 2234)->is.learnt = &busy; /* not among the best readers */
+        for (int k = 0; k < 200; k++) {
+            struct route_choice choice = route_request(&w.candidates, 0, &w.asked, &w.rng);
+            assert_int_equal(choice.outcome, ROUTE_PLACED);
+            assert_int_equal(choice.prefill, 0); /* its TTFT is the least */
+            assert_true(choice.decode && (choice.decode == 2234) == holds);
+        }
+        world_end(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_choice_is_the_best_of_all_by_each_policy),
         cmocka_unit_test(test_the_holder_of_a_prefix_is_found_among_many),
+        cmocka_unit_test(test_decode_workers_alone_are_found_among_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

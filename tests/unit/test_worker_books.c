@@ -144,16 +144,35 @@ static void add_sums(struct sums *sum, const struct placement_use *use, bool dec
     sum->tolerance += use->tolerance_us > 0 ? use->weight : 0;
 }
 
+/* The set has the buckets that aren't 0. */
+static void check_set(const uint32_t weights[BOOKS_TIMES], const uint64_t set[BOOKS_WORDS])
+{
+    unsigned next = 0;
+    for (unsigned b = 0; b < BOOKS_TIMES; b++) {
+        if (!weights[b])
+            continue;
+        assert_int_equal(books_next(set, next), b);
+        next = b + 1;
+    }
+    assert_int_equal(books_next(set, next), BOOKS_TIMES);
+}
+
 static void check_sums(const struct sums *sum, const struct worker_books *books)
 {
-    uint64_t slack = 0, tolerance = 0;
+    uint64_t slack = 0, tolerance = 0, prompts = 0;
     for (int p = 0; p < PRIORITIES; p++) {
         assert_int_equal(books->prefill[p].requests, sum->requests[p]);
         assert_int_equal(books->prefill[p].rows, sum->rows[p]);
         assert_int_equal(books->prefill[p].positions, sum->positions[p]);
         for (int b = 0; b < BOOKS_TIMES; b++)
             slack += books->prefill[p].slack[b];
+        prompts += sum->requests[p];
+        check_set(books->prefill[p].slack, books->prefill[p].slack_set);
     }
+    check_set(books->tolerance, books->tolerance_set);
+    assert_int_equal(books->prompts, prompts);
+    for (int i = 0; i < BOOKS_LENGTHS; i++)
+        assert_int_equal(books->left_set >> i & 1, books->left[i].rows > 0);
     for (int b = 0; b < BOOKS_TIMES; b++)
         tolerance += books->tolerance[b];
     assert_int_equal(slack, sum->slack);
@@ -215,6 +234,7 @@ static void test_books_are_the_sum_after_each_event(void **state)
     (void)state;
     static struct life life;
     const struct placement_config config = {.model_count = 1};
+    assert_int_equal(books_next((const uint64_t[BOOKS_WORDS]){0, 1}, 3), 64);
     memset(&life, 0, sizeof life);
     life.rng = rng_seeded(3);
     assert_int_equal(placement_init(&life.placement, &config), STATUS_OK);

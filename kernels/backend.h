@@ -112,6 +112,7 @@ struct kernels_backend {
 /* An open backend. kernels.c makes and frees it. */
 struct kernels {
     const struct kernels_backend *backend;
+    enum device device; /* kernels_info.device */
     uint32_t threads;
     struct placement placement;      /* NUMA nodes of host memory; host backends only */
     struct kernels_profile *profile; /* the caller's; NULL: none */

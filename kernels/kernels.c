@@ -77,6 +77,7 @@ enum status kernels_open(const struct kernels_config *config, struct kernels **k
     struct kernels *k = calloc(1, sizeof *k);
     if (!k)
         return error_set(err, STATUS_LIMIT, "no memory for a kernel backend");
+    k->device = DEVICE_CPU;
     k->threads = config->threads;
     k->placement = placement_find(PLACEMENT_NODES, config->cpus, config->threads);
     k->backend = choose(config);
@@ -111,6 +112,7 @@ struct kernels_info kernels_info(const struct kernels *kernels)
                                      quantized_name ? quantized_name : kernels->backend->name,
                                  .packing = kernels->backend->packing,
                                  .isa = kernels->backend->isa(kernels),
+                                 .device = kernels->device,
                                  .weight_type = kernels->backend->weight_type,
                                  .kv_type = kernels->backend->kv_type,
                                  .device_is_host = kernels->backend->device_is_host,

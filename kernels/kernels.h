@@ -174,6 +174,7 @@ struct kernels_info {
     const char *name;
     const char *quantized_name;   /* replaces `name` if all linear layers are quantized */
     const char *isa;              /* the instruction set that runs, one of isa_names */
+    enum device device;           /* never AUTO */
     const char *packing;          /* form and version of packed weights: equal names, equal bytes */
     enum weight_type weight_type; /* float type of layers that aren't quantized */
     enum kv_type kv_type;         /* float type of the KV pool */

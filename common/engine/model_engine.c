@@ -167,16 +167,16 @@ static enum status open_parts(struct model_engine *engine, const struct engine_c
     name_numerics(engine);
     engine->base.weight_bytes = weights_bytes(&engine->weights);
     engine->base.isa = kernels_info(engine->kernels).isa;
-    log_info(
-        "engine",
-        "msg=\"opened\" numerics=%s isa=%s weights_bytes=%zu activation_bytes=%zu logits_bytes=%zu "
-        "pool_bytes=%zu block_bytes=%zu blocks=%u threads=%u",
-        engine->base.numerics_name, kernels_info(engine->kernels).isa,
-        weights_bytes(&engine->weights),
-        llama_bytes(engine->kernels, shape, config->max_rows, config->max_sequences),
-        engine->logits ? (size_t)config->max_sequences * shape->vocab * sizeof(float) : 0,
-        engine->base.pool_bytes, kv_layout_block_bytes(&engine->base.layout), config->block_count,
-        kernels_info(engine->kernels).threads);
+    log_info("engine",
+             "msg=\"opened\" numerics=%s isa=%s device=%s weights_bytes=%zu activation_bytes=%zu "
+             "logits_bytes=%zu "
+             "pool_bytes=%zu block_bytes=%zu blocks=%u threads=%u",
+             engine->base.numerics_name, kernels_info(engine->kernels).isa,
+             device_names[kernels_info(engine->kernels).device], weights_bytes(&engine->weights),
+             llama_bytes(engine->kernels, shape, config->max_rows, config->max_sequences),
+             engine->logits ? (size_t)config->max_sequences * shape->vocab * sizeof(float) : 0,
+             engine->base.pool_bytes, kv_layout_block_bytes(&engine->base.layout),
+             config->block_count, kernels_info(engine->kernels).threads);
     return STATUS_OK;
 }
 

@@ -327,6 +327,7 @@ enum status kernels_defer(struct kernels *inner, bool late, struct kernels **out
     *self = (struct deferred){.table = table_around(inner->backend), .inner = inner, .late = late};
     if (deferred_start(self)) {
         kernels->backend = &self->table;
+        kernels->device = late ? DEVICE_DEFERRED_LATE : DEVICE_DEFERRED;
         kernels->threads = inner->threads;
         kernels->state = self;
         *out = kernels;

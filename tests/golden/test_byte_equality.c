@@ -147,6 +147,36 @@ static void check_path(const struct model *model, const struct path *path)
     free(expected);
 }
 
+/* Eight answers side by side give on a device the bytes of the backend that it wraps. */
+static void test_on_a_device(void **state)
+{
+    (void)state;
+    enum { COUNT = 8 };
+    static const struct path paths[] = {
+        {"f32", true, ISA_AUTO, WEIGHTS_AUTO, KV_CHOICE_AUTO, false},
+        {"bf16-portable, int8, KV int8", false, ISA_PORTABLE, WEIGHTS_INT8, KV_CHOICE_INT8, false},
+    };
+    struct stream *streams = calloc(2 * COUNT, sizeof *streams), *expected = streams + COUNT;
+    assert_non_null(streams);
+    for (size_t p = 0; p < sizeof paths / sizeof *paths; p++)
+        for (enum device device = DEVICE_CPU; device <= DEVICE_DEFERRED_LATE; device++) {
+            struct engine *engine = streams_open_with(
+                QWEN3.dir, paths[p].weights, paths[p].kv,
+                (struct kernels_config){
+                    .device = device, .f32 = paths[p].f32, .isa = paths[p].isa, .threads = 2},
+                512);
+            assert_non_null(engine);
+            struct stream *run = device == DEVICE_CPU ? expected : streams;
+            for (uint32_t i = 0; i < COUNT; i++)
+                make_request(&run[i], &QWEN3, i, engine_shape(engine)->vocab);
+            streams_run(engine, run, COUNT, 64);
+            for (uint32_t i = 0; i < COUNT; i++)
+                expect_equal(&run[i], &expected[i], paths[p].name, device_names[device], i);
+            engine_close(engine);
+        }
+    free(streams);
+}
+
 static void test_llama_wide(void **state)
 {
     check_path(&WIDE, *state);
@@ -183,7 +213,7 @@ int main(void)
                   {"shipped", test_shipped_model},
                   {"window", test_window}};
     enum { MODELS = sizeof models / sizeof *models, FEW = 3 };
-    struct CMUnitTest tests[PATHS_COUNT * MODELS];
+    struct CMUnitTest tests[PATHS_COUNT * MODELS + 1];
     char names[PATHS_COUNT * MODELS][64];
     size_t count = 0;
     for (int p = 0; p < PATHS_COUNT; p++)
@@ -192,5 +222,6 @@ int main(void)
             tests[count] = (struct CMUnitTest){names[count], models[m].test, NULL, NULL,
                                                (void *)(uintptr_t)&PATHS[p]};
         }
+    tests[count++] = (struct CMUnitTest){"on a device", test_on_a_device, NULL, NULL, NULL};
     return _cmocka_run_group_tests("byte equality", tests, count, NULL, NULL);
 }

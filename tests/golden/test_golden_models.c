@@ -157,6 +157,22 @@ static void test_f32_free_running(void **state)
     free(f);
 }
 
+/* On queues that run late: a wait that is missing shows in every run. */
+static void test_f32_on_a_device(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    f->model = *state;
+    f->prompt_count = read_golden(model_dir(f->model), f->prompts, 4);
+    struct engine *engine = streams_open(
+        model_dir(f->model),
+        (struct kernels_config){.device = DEVICE_DEFERRED_LATE, .f32 = true, .threads = 2}, 512);
+    assert_non_null(engine);
+    run_side_by_side(engine, f, 64, false);
+    check_f32(f, 64);
+    engine_close(engine);
+    free(f);
+}
+
 static void check_bf16(struct fixture *f, const char *isa, int most_flips)
 {
     int flips = 0;
@@ -294,7 +310,7 @@ int main(void)
                                          "rope-yarn",     "rope-yarn-mscale",
                                          "rope-longrope", "rope-longrope-short"};
     enum { MODELS = sizeof models / sizeof *models, QUANTIZED_MODELS = 4, WHOLE_MODELS = 8 };
-    struct CMUnitTest tests[3 * MODELS];
+    struct CMUnitTest tests[3 * MODELS + 1];
     char names[3 * MODELS][64];
     size_t count = 0;
     for (int m = 0; m < MODELS; m++) {
@@ -311,5 +327,7 @@ int main(void)
                 (struct CMUnitTest){name, kinds[k].test, NULL, NULL, (void *)(uintptr_t)models[m]};
         }
     }
+    tests[count++] =
+        (struct CMUnitTest){"f32, on a device: llama", test_f32_on_a_device, NULL, NULL, "llama"};
     return _cmocka_run_group_tests("models", tests, count, NULL, NULL);
 }

@@ -219,6 +219,8 @@ static void test_it_is_described_as_the_backend_that_it_wraps(void **state)
     assert_int_equal(a.threads, b.threads);
     assert_true(a.device_is_host && !a.runs_ahead);
     assert_true(!b.device_is_host && b.runs_ahead);
+    assert_int_equal(a.device, DEVICE_CPU);
+    assert_int_equal(b.device, DEVICE_DEFERRED);
     kernels_close(cpu);
     kernels_close(deferred);
 }

@@ -31,6 +31,7 @@ enum {
 
 struct side {
     struct engine *engine;
+    char *pool; /* the test's own, as a transport's: the host reads it on every device */
     struct step_loop *loop;
 };
 
@@ -49,8 +50,11 @@ static void open_side(struct side *side, uint32_t blocks, uint32_t swap_blocks, 
                                    .swap_blocks = swap_blocks,
                                    .max_rows = CHUNK + REQUESTS,
                                    .max_sequences = REQUESTS};
-    if (engine_open(&engine, &side->engine, &err) != STATUS_OK ||
-        engine_attach_pool(side->engine, NULL, &err) != STATUS_OK)
+    if (engine_open(&engine, &side->engine, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    side->pool = calloc(1, engine_pool_bytes(side->engine));
+    assert_non_null(side->pool);
+    if (engine_attach_pool(side->engine, side->pool, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     struct step_loop_config loop = {.engine = side->engine,
                                     .chunk_tokens = CHUNK,
@@ -67,6 +71,7 @@ static void close_side(struct side *side)
 {
     step_loop_stop(side->loop);
     engine_close(side->engine);
+    free(side->pool);
 }
 
 static struct sequence_spec spec_of(uint32_t request, enum sequence_plan plan)
@@ -168,8 +173,8 @@ static void receive(struct side *side, const struct source *source, const struct
 {
     uint64_t request = event->key.request;
     size_t bytes = kv_layout_block_bytes(engine_layout(side->engine));
-    char *to = engine_pool_address(side->engine);
-    const char *from = engine_pool_address(source->side.engine);
+    char *to = side->pool;
+    const char *from = source->side.pool;
     assert_true(event->block_count >= source->counts[request]);
     assert_int_equal(event->block_count, (PROMPT + 1 + BLOCK_TOKENS - 1) / BLOCK_TOKENS);
     for (uint32_t i = event->cached_tokens / BLOCK_TOKENS; i < source->counts[request]; i++)

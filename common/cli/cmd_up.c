@@ -188,11 +188,10 @@ static void print_examples(const struct up *up, const struct cluster_file *file)
 static void print_classes(const struct up_settings *settings)
 {
     struct slo_classes classes = {.count = 0};
-    struct str mistakes;
-    str_init(&mistakes, SLO_MAX_ROWS_BYTES);
+    struct str text;
+    str_init(&text, SLO_MAX_ROWS_BYTES);
     (void)slo_classes_parse(settings->passed.slo_class, settings->passed.slo_default, &classes,
-                            &mistakes); /* checked with the settings */
-    str_deinit(&mistakes);
+                            &text); /* checked with the settings */
     printf("  placement  %s\n", placement_policy_names[settings->placement_policy]);
     for (uint32_t i = 0; i < classes.count; i++) {
         const struct slo_class *class = &classes.items[i];
@@ -200,15 +199,19 @@ static void print_classes(const struct up_settings *settings)
         const uint64_t us[] = {objective->ttft_us, objective->tpot_us, objective->itl_us,
                                objective->e2e_us};
         static const char *const names[] = {"TTFT", "TPOT", "ITL", "E2E"};
-        printf("  class      %s", class->name);
+        str_clear(&text);
         for (int kind = 0; kind < 4; kind++)
-            if (us[kind])
-                printf("  %s %g ms", names[kind], (double)us[kind] / 1e3);
-        printf("  %g%%", class->percentile);
+            if (us[kind]) {
+                str_addf(&text, "  %s ", names[kind]);
+                slo_add_time(us[kind], &text);
+            }
+        printf("  class      %s%s%s  %g%%", class->name, i == classes.standard ? " (default)" : "",
+               text.data, class->percentile);
         if (class->priority != PRIORITY_NORMAL)
-            printf("  %s", priority_names[class->priority]);
-        printf("%s\n", i == classes.standard ? "  (default)" : "");
+            printf("  priority %s", priority_names[class->priority]);
+        printf("\n");
     }
+    str_deinit(&text);
 }
 
 /* Prints the models, the addresses, and commands to try. */

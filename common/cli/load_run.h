@@ -12,7 +12,7 @@
 
 /* --- the client: load_client.c --- */
 
-#define LOAD_MAX_HEADERS 17         /* those of --header, SLO class, request id */
+#define LOAD_MAX_HEADERS 17         /* the flags', SLO class, request id */
 #define LOAD_PROBE       UINT32_MAX /* id of a request beside the plan */
 
 enum load_backend { LOAD_OPENAI, LOAD_OPENAI_CHAT, LOAD_VLLM, LOAD_BATON };

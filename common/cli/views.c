@@ -678,8 +678,10 @@ static enum status print_decision(const struct json_value *decision, bool color,
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         double ms;
         TRY(read_ms(objective, kinds[i][0], &ms, err));
-        if (ms > 0)
-            str_addf(out, "%s%s %g ms", has_objective ? ", " : ": ", kinds[i][1], ms);
+        if (ms > 0) {
+            str_addf(out, "%s%s ", has_objective ? ", " : ": ", kinds[i][1]);
+            slo_add_time((uint64_t)llround(ms * 1e3), out);
+        }
         has_objective |= ms > 0;
     }
     str_add(out, "\n");

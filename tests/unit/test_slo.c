@@ -239,6 +239,24 @@ static void test_missed_by(void **state)
     assert_string_equal(slo_verdict_name((struct slo_verdict){false, 2}), "uncounted");
 }
 
+static void test_times_in_words(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t us;
+        const char *text;
+    } cases[] = {{1, "1 us"},         {400000, "400 ms"},   {1500000, "1500 ms"},
+                 {90000000, "90 s"},  {120000000, "2 min"}, {SLO_MAX_US, "24 h"},
+                 {40500, "40500 us"}, {0, "0 us"},          {3600000001, "3600000001 us"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct str text;
+        str_init(&text, 64);
+        slo_add_time(cases[i].us, &text);
+        assert_string_equal(text.data, cases[i].text);
+        str_deinit(&text);
+    }
+}
+
 static void test_requests_choose(void **state)
 {
     (void)state;
@@ -300,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_32_classes_fit_and_33_do_not),
         cmocka_unit_test(test_attained),
         cmocka_unit_test(test_missed_by),
+        cmocka_unit_test(test_times_in_words),
         cmocka_unit_test(test_requests_choose),
         cmocka_unit_test(test_requests_only_loosen),
     };

@@ -2,6 +2,7 @@
 
 #include "common/base/domain/api_key.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
 
@@ -236,6 +237,18 @@ void slo_add_names(const struct slo_classes *classes, struct str *out)
         str_addf(out, "%s%s", i ? ", " : "", classes->items[i].name);
 }
 
+void slo_add_time(uint64_t us, struct str *out)
+{
+    static const struct {
+        uint64_t us;
+        const char *name;
+    } units[] = {{3600000000, "h"}, {60000000, "min"}, {1000000, "s"}, {1000, "ms"}, {1, "us"}};
+    size_t unit = 0;
+    while (us % units[unit].us || (!us && units[unit].us > 1))
+        unit++;
+    str_addf(out, "%" PRIu64 " %s", us / units[unit].us, units[unit].name);
+}
+
 enum status slo_loosen(struct slo_objective *objective, const struct slo_objective *asked,
                        struct error *err)
 {
@@ -254,10 +267,11 @@ enum status slo_loosen(struct slo_objective *objective, const struct slo_objecti
             return error_set(err, STATUS_LIMIT, "%s of a request must be at most 24 h",
                              slo_kind_names[i]);
         if (wanted < *us)
-            return error_set(err, STATUS_INVALID,
-                             "%s of %g ms is tighter than the class's, %g ms: a request may only "
-                             "loosen its class's objectives",
-                             slo_kind_names[i], (double)wanted / 1e3, (double)*us / 1e3);
+            return error_set(
+                err, STATUS_INVALID,
+                "%s of %.12g ms is tighter than the class's, %.12g ms: a request may only "
+                "loosen its class's objectives",
+                slo_kind_names[i], (double)wanted / 1e3, (double)*us / 1e3);
         *us = wanted;
     }
     *objective = loosened;

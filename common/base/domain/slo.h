@@ -81,6 +81,10 @@ uint32_t slo_choose(const struct slo_classes *classes, const char *name);
 /* Appends "chat, code": the names, for a sentence. */
 void slo_add_names(const struct slo_classes *classes, struct str *out);
 
+/* Appends a time of an objective in the largest unit that has it as a whole number: "400 ms",
+ * "1 h". */
+void slo_add_time(uint64_t us, struct str *out);
+
 /* Loosens a class's objective as a request asks (0: it doesn't ask). STATUS_INVALID: one of the
  * asked is tighter than the class's, or the class has none of its kind. STATUS_LIMIT: one is above
  * SLO_MAX_US. *err names it, and *objective is as it was. */

@@ -59,6 +59,49 @@ def test_run_passes_a_choice_of_tests_on(run):
     assert len(ran) == 1 and ran[0].endswith("-R test sink -VV") and "--preset debug" in ran[0], output
 
 
+SUITE = """#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <cmocka.h>
+static int runs; /* a test that ran before in this process would be seen */
+static void test_it_is_the_first(void **state) { (void)state; assert_int_equal(runs++, 0); }
+static void test_it_is_wrong(void **state) { (void)state; assert_int_equal(runs++, 1); }
+static void test_it_crashes(void **state) { (void)state; abort(); }
+static void test_it_ends_early(void **state) { (void)state; _exit(3); }
+static void test_it_is_in_two_groups(void **state) { (void)state; assert_in_range(runs++, 0, 1); }
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_it_is_the_first), cmocka_unit_test(test_it_is_wrong), cmocka_unit_test(test_it_crashes),
+        cmocka_unit_test(test_it_ends_early), cmocka_unit_test(test_it_is_in_two_groups)}, again[] = {cmocka_unit_test(test_it_is_in_two_groups)};
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + cmocka_run_group_tests(again, NULL, NULL);
+}
+"""
+
+
+def test_the_runner_of_cmocka_files_runs_each_test_in_a_process_of_its_own(tmp_path):
+    (tmp_path / "a.c").write_text(SUITE)
+    (tmp_path / "files.c").write_text("int a(int, char **);\n#include \"tests/runner.h\"\nconst struct test_file TEST_FILES[] = {{\"test_a\", a}, {0}};\n")
+    compiler = ["cc", "-D_GNU_SOURCE", f"-I{TOP}", "-c"]
+    subprocess.run([*compiler, "-DTEST_FILE_MAIN=a", "-include", "tests/test_file.h", "a.c"], cwd=tmp_path, check=True)
+    subprocess.run([*compiler, "files.c", TOP / "tests/runner.c"], cwd=tmp_path, check=True)
+    subprocess.run(["cc", "a.o", "files.o", "runner.o", "-lcmocka", "-o", "suite"], cwd=tmp_path, check=True)
+
+    def suite(*words):
+        done = subprocess.run([tmp_path / "suite", *words], text=True, capture_output=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr
+    for words in ([], ["test_a"]):
+        code, output = suite(*words)
+        assert code == 1 and re.findall(r"^test_a\.test_it_(\w+): (\w+)$", output, re.M) == [
+            ("is_the_first", "ok"), ("is_wrong", "FAILED"), ("crashes", "FAILED"), ("ends_early", "FAILED"), ("is_in_two_groups", "ok")], output
+        assert "0 != 0x1" in output and output.count("Running 1 test(s)") == 3  # a failed test alone shows what it printed
+    assert suite("test_a.test_it_is_the_first")[0] == 0 and suite("test_a.test_it_is_wrong")[0] == 1
+    assert suite("test_a.test_none")[0] == 1 and suite("test_b")[0] == 1
+
+
 @pytest.mark.parametrize("minutes", ["1", "0", "-3", "nan"])
 def test_a_soak_that_nothing_could_come_of_is_refused(minutes):
     done = subprocess.run([sys.executable, TOP / "tests/fault/soak", "--minutes", minutes], env=dict(os.environ, BATON_BUILD="/nonexistent"), text=True, capture_output=True, timeout=60)

@@ -119,8 +119,10 @@ void admission_unlist(struct scheduler *s, struct sequence *sequence)
 /* True: whole blocks of its prompt are still to come into the cache. */
 static bool is_under_way(const struct scheduler *s, const struct sequence *sequence)
 {
+    if (sequence->removed)
+        return false;
     return (sequence->state == SEQUENCE_PREFILL && !sequence->waits) ||
-           (sequence->in_flight && !sequence->removed &&
+           (sequence->in_flight &&
             sequence->chain.length < sequence->prompt_count / s->config.block_tokens);
 }
 

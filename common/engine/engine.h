@@ -4,6 +4,10 @@
  * their keys and values to the KV pool blocks that the caller names, and draws the next token where
  * asked. The caller (sched/) decides about sequences and blocks; the engine only computes. A step
  * allocates nothing.
+ *
+ * engine_submit hands a step to the device, engine_wait gives its results. If engine_runs_ahead, a
+ * second step may be handed over before that: the device goes on while the host works. A row of it
+ * may be fed a token that the step before draws. Steps end in order.
  */
 #ifndef BATON_ENGINE_ENGINE_H
 #define BATON_ENGINE_ENGINE_H
@@ -72,11 +76,16 @@ const uint32_t *engine_end_ids(const struct engine *engine, uint32_t *count);
 
 /* One sequence's part of a step. */
 struct engine_sequence {
-    const uint32_t *tokens;         /* [token_count] ids, each < vocab */
+    const uint32_t *tokens;         /* [token_count] ids, each < vocab; not read if `fed` */
     uint32_t token_count, position; /* position: the first token's; the others follow */
     const uint32_t *blocks;         /* ids that cover positions 0 .. position + token_count - 1 */
     uint32_t block_count;
     uint32_t prompt_rows; /* rows of a prompt (or a replay) among them: for the counters */
+    /* Its only token is the one that the step before draws as its sample token_from, counted in the
+     * order of its sequences that sample. Only while that step is in flight, and if engine_feeds
+     * its settings. */
+    bool fed;
+    uint32_t token_from;
     /* Sampling at the last row: */
     bool sample; /* false: in the middle of a prompt */
     const struct sampling *sampling;
@@ -91,6 +100,8 @@ struct engine_sequence {
     uint32_t score_first, score_count, score_top; /* score_top: likeliest tokens beside it */
     const uint32_t *score_tokens;                 /* [score_count] ids, each < vocab */
     struct token_logprobs *scores;                /* [score_count] the caller's memory, filled */
+    /* May be set before engine_wait: no result is wanted any more, nothing is drawn. */
+    bool dropped;
     /* Results, valid with `sample`; `status` also with score_count. STATUS_INTERNAL: a logit is
      * NaN. STATUS_INVALID: every id is banned, or none is allowed. Then there is no token. */
     enum status status;
@@ -98,18 +109,43 @@ struct engine_sequence {
     uint64_t
         logits_hash; /* 64-bit hash of the row's fp32 logits, if `sampling` asks; otherwise 0 */
     struct token_logprobs logprobs; /* the token's, if `sampling` asks */
-    const float *logits;            /* [vocab] until the next step */
+    const float *logits;            /* [vocab] until the next engine_submit, or NULL */
 };
 
-/* Runs one step. Sum of token_count <= max_rows, count <= max_sequences. STATUS_INVALID (nothing is
- * computed): a limit is broken or an id is out of range. STATUS_INTERNAL: the device failed. Bad
- * logits of one sequence show in its own `status`; the step is STATUS_OK for the others. */
+/* True: a step may be submitted before the one before it was waited for. False: a step is computed
+ * when engine_submit returns, and must be waited for before the next one. */
+bool engine_runs_ahead(const struct engine *engine);
+/* True: the device draws tokens by these settings, and can feed them to the next step. False: the
+ * host draws them in engine_wait. */
+bool engine_feeds(const struct engine *engine, const struct sampling *sampling);
+
+/* A step in flight; at most ENGINE_TICKETS are. */
+typedef uint32_t engine_ticket;
+#define ENGINE_TICKETS 2
+
+/* Hands over one step. Sum of token_count <= max_rows, count <= max_sequences. STATUS_INVALID
+ * (nothing is computed): a limit is broken or an id is out of range. STATUS_INTERNAL: the device
+ * failed. After a failure there is no ticket. The sequences, and all that they point to, stay as
+ * they are until engine_wait; where the engine runs ahead, `tokens` and `blocks` may change. */
+enum status engine_submit(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
+                          engine_ticket *ticket, struct error *err) WARN_UNUSED;
+/* Waits for the oldest step in flight and fills the results of its sequences, the ones of
+ * engine_submit in the same order. STATUS_INTERNAL: the device failed; a step behind it fails, too.
+ * Bad logits of one sequence show in its own `status`; the step is STATUS_OK for the others. */
+enum status engine_wait(struct engine *engine, engine_ticket ticket,
+                        struct engine_sequence *sequences, uint32_t count,
+                        struct error *err) WARN_UNUSED;
+/* The device's time for the step that was waited for last, without that of its moves. 0: not
+ * known, take the time of the calls. */
+uint64_t engine_step_us(const struct engine *engine);
+/* Both, for callers that have nothing to do meanwhile. */
 enum status engine_step(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
                         struct error *err) WARN_UNUSED;
 
 /* A move of a whole block between two steps, from and to ids of the pool or of the host slots.
- * Moves happen in the order of the calls. The bytes of a SWAP_OUT are in their slot when the
- * call returns, the others after engine_moves_done. */
+ * Moves happen in the order of the calls, before the steps that are submitted later.
+ * engine_moves_done waits for them. A failure that comes later shows there, or in engine_wait of a
+ * later step. No step in flight may use the block of a SWAP_OUT, or the target of another move. */
 enum engine_move {
     ENGINE_COPY,     /* block to block */
     ENGINE_SWAP_OUT, /* block to slot */

@@ -12,9 +12,12 @@ struct engine_ops {
     /* `pool`: config.block_count blocks of `layout`; NULL: the engine allocates them. Sets
      * pool_address if the host can read them. */
     enum status (*attach_pool)(struct engine *engine, void *pool);
-    /* The sequences keep all limits that engine.h names, and a pool is attached. */
-    enum status (*step)(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
-                        struct error *err);
+    /* The sequences keep all limits that engine.h names, and a pool is attached. submit: NULL in a
+     * kind that doesn't run ahead and does all in `wait`. */
+    enum status (*submit)(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
+                          engine_ticket ticket, struct error *err);
+    enum status (*wait)(struct engine *engine, engine_ticket ticket,
+                        struct engine_sequence *sequences, uint32_t count, struct error *err);
     /* The ids are in range, and a pool is attached. */
     enum status (*move_block)(struct engine *engine, enum engine_move move, uint32_t from,
                               uint32_t to);
@@ -32,8 +35,13 @@ struct engine {
     uint32_t context;
     size_t pool_bytes, slot_bytes, weight_bytes;
     bool has_pool;
-    void *pool_address; /* NULL: none yet, or not on the host */
-    char *slots;        /* [swap_blocks] blocks on the host; engine_close frees them */
+    bool runs_ahead, feeds; /* set by the kind when it opens; feeds: its device draws tokens */
+    uint32_t in_flight;     /* steps */
+    engine_ticket next;     /* the next step's */
+    uint32_t samples;       /* the last submitted step's */
+    uint64_t step_us;       /* the last ended step's time on the device; 0: not known */
+    void *pool_address;     /* NULL: none yet, or not on the host */
+    char *slots;            /* [swap_blocks] blocks on the host; engine_close frees them */
     struct engine_counters counters;
     uint64_t model_hash, numerics_id;
     char numerics_name[128];

@@ -1,4 +1,5 @@
 /* A step and moves of blocks: checks what the caller asks for, then has the engine's kind do it. */
+#include "common/base/assert.h"
 #include "common/engine/engine_state.h"
 #include "common/engine/model/logits.h"
 
@@ -38,7 +39,12 @@ static enum status check_sequence(const struct engine *engine, const struct engi
         if (s->blocks[i] >= engine->config.block_count)
             return error_set(err, STATUS_INVALID, "sequence %u: block id %u, the pool has %u",
                              number, s->blocks[i], engine->config.block_count);
-    for (uint32_t i = 0; i < s->token_count; i++)
+    if (s->fed && (!engine->in_flight || s->token_count != 1 || s->token_from >= engine->samples ||
+                   !s->sampling || !engine_feeds(engine, s->sampling)))
+        return error_set(err, STATUS_INVALID,
+                         "sequence %u: sample %u of the step before can't be fed to %u rows",
+                         number, s->token_from, s->token_count);
+    for (uint32_t i = 0; !s->fed && i < s->token_count; i++)
         if (s->tokens[i] >= engine->model.shape.vocab)
             return error_set(err, STATUS_INVALID, "sequence %u: token id %u, the vocabulary has %u",
                              number, s->tokens[i], engine->model.shape.vocab);
@@ -72,17 +78,59 @@ static enum status check_step(const struct engine *engine, const struct engine_s
     return STATUS_OK;
 }
 
-enum status engine_step(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
-                        struct error *err)
+bool engine_runs_ahead(const struct engine *engine)
 {
+    return engine->runs_ahead;
+}
+
+bool engine_feeds(const struct engine *engine, const struct sampling *sampling)
+{
+    return engine->feeds && !logit_edits_penalizes(sampling) && !sampling->bias_count &&
+           !sampling->min_tokens && !sampling->logprobs;
+}
+
+enum status engine_submit(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
+                          engine_ticket *ticket, struct error *err)
+{
+    ASSERT(engine->in_flight < (engine->runs_ahead ? ENGINE_TICKETS : 1));
     TRY(check_step(engine, sequences, count, err));
-    TRY(engine->ops->step(engine, sequences, count, err));
+    if (engine->ops->submit)
+        TRY(engine->ops->submit(engine, sequences, count, engine->next, err));
+    *ticket = engine->next;
+    engine->next = (engine->next + 1) % ENGINE_TICKETS;
+    engine->in_flight++;
+    engine->samples = 0;
+    for (uint32_t i = 0; i < count; i++)
+        engine->samples += sequences[i].sample;
+    return STATUS_OK;
+}
+
+enum status engine_wait(struct engine *engine, engine_ticket ticket,
+                        struct engine_sequence *sequences, uint32_t count, struct error *err)
+{
+    ASSERT(engine->in_flight &&
+           ticket == (engine->next + ENGINE_TICKETS - engine->in_flight) % ENGINE_TICKETS);
+    engine->in_flight--;
+    TRY(engine->ops->wait(engine, ticket, sequences, count, err));
     for (uint32_t i = 0; i < count; i++) {
         engine->counters.prompt_rows += sequences[i].prompt_rows;
         engine->counters.decode_rows += sequences[i].token_count - sequences[i].prompt_rows;
     }
     engine->counters.steps++;
     return STATUS_OK;
+}
+
+uint64_t engine_step_us(const struct engine *engine)
+{
+    return engine->step_us;
+}
+
+enum status engine_step(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
+                        struct error *err)
+{
+    engine_ticket ticket;
+    TRY(engine_submit(engine, sequences, count, &ticket, err));
+    return engine_wait(engine, ticket, sequences, count, err);
 }
 
 /* --- moves of blocks --- */

@@ -39,8 +39,10 @@ static enum status check_memory(const struct model_engine *engine, uint64_t weig
         (uint64_t)config->max_sequences *
         (kv_layout_blocks_for(&engine->base.layout, engine->base.context) * sizeof(uint32_t) +
          engine->base.model.shape.vocab * sizeof(float));
-    uint64_t steps = 2 * tables + llama_bytes(engine->kernels, &engine->base.model.shape,
-                                              config->max_rows, config->max_sequences);
+    /* On the device, and a set on the host for each step that may be in flight. */
+    uint64_t sets = 1 + (engine->base.runs_ahead ? ENGINE_TICKETS : 1);
+    uint64_t steps = sets * tables + llama_bytes(engine->kernels, &engine->base.model.shape,
+                                                 config->max_rows, config->max_sequences);
     uint64_t needed;
     if (!__builtin_add_overflow(weights_bytes + steps, engine->base.pool_bytes, &needed) &&
         !__builtin_add_overflow(needed, engine->base.slot_bytes, &needed) && needed <= available)
@@ -94,36 +96,24 @@ static enum status load_model(struct model_engine *engine, const struct engine_c
     return status;
 }
 
-static enum status make_table(struct model_engine *engine, size_t count, struct table *table,
-                              struct error *err)
-{
-    enum status status =
-        kernels_alloc(engine->kernels, count * sizeof *table->host, &table->device);
-    table->host = calloc(count, sizeof *table->host);
-    if (status == STATUS_OK && table->host)
-        return STATUS_OK;
-    return error_set(err, STATUS_LIMIT, "no memory for a step table of %zu numbers", count);
-}
-
-static enum status make_step_memory(struct model_engine *engine, struct error *err)
+/* Allocates the tables of the steps, and the logits that are read back. */
+static enum status make_flights(struct model_engine *engine)
 {
     const size_t rows = engine->base.config.max_rows, sequences = engine->base.config.max_sequences;
-    const uint32_t vocab = engine->base.model.shape.vocab;
-    TRY(make_table(engine, rows, &engine->tokens, err));
-    TRY(make_table(engine, rows, &engine->positions, err));
-    TRY(make_table(engine, rows, &engine->row_sequence, err));
-    TRY(make_table(engine, sequences + 1, &engine->sequence_rows, err));
-    TRY(make_table(engine,
-                   sequences * kv_layout_blocks_for(&engine->base.layout, engine->base.context),
-                   &engine->block_tables, err));
-    TRY(make_table(engine, sequences, &engine->sample_rows, err));
-    TRY(make_table(engine, sequences, &engine->score_rows, err));
-    TRY(llama_init(&engine->llama, engine->kernels, &engine->base.model.shape, &engine->weights,
-                   engine->base.config.max_rows, engine->base.config.max_sequences, err));
-    bool in_place = kernels_info(engine->kernels).device_is_host;
-    engine->logits = in_place ? NULL : calloc(sequences * vocab, sizeof *engine->logits);
-    if ((!in_place && !engine->logits) || sampler_init(&engine->sampler, vocab) != STATUS_OK)
-        return error_set(err, STATUS_LIMIT, "no memory for %zu rows of logits", sequences);
+    const size_t blocks = kv_layout_blocks_for(&engine->base.layout, engine->base.context);
+    const size_t logits = sequences * engine->base.model.shape.vocab * sizeof(float);
+    struct kernels *kernels = engine->kernels;
+    engine->table_words = 3 * rows + (sequences + 1) + sequences * blocks + sequences;
+    TRY(kernels_alloc(kernels, engine->table_words * sizeof(uint32_t), &engine->tables));
+    TRY(kernels_alloc(kernels, sequences * sizeof(uint32_t), &engine->score_table));
+    TRY(kernels_host_alloc(kernels, sequences * sizeof(uint32_t), (void **)&engine->score_rows));
+    for (int i = 0; i < (engine->base.runs_ahead ? ENGINE_TICKETS : 1); i++) {
+        struct step_flight *flight = &engine->flights[i];
+        size_t bytes = engine->table_words * sizeof *flight->tables;
+        TRY(kernels_host_alloc(kernels, bytes, (void **)&flight->tables));
+        if (!kernels_info(kernels).device_is_host)
+            TRY(kernels_host_alloc(kernels, logits, (void **)&flight->logits));
+    }
     return STATUS_OK;
 }
 
@@ -155,6 +145,7 @@ static enum status open_parts(struct model_engine *engine, const struct engine_c
     const struct model_shape *shape = &engine->base.model.shape;
     TRY(engine_read_model(&engine->base, config->model_dir, err));
     TRY(kernels_open(&config->kernels, &engine->kernels, err));
+    engine->base.runs_ahead = kernels_info(engine->kernels).runs_ahead;
     TRY(weight_types_choose(config->weights, engine->base.model.quantization,
                             kernels_info(engine->kernels).weight_type, &engine->weight_types, err));
     enum kv_type kv_type;
@@ -162,7 +153,12 @@ static enum status open_parts(struct model_engine *engine, const struct engine_c
     const struct kv_layout layout = kv_layout_whole(shape, config->block_tokens, kv_type);
     TRY(engine_set_layout(&engine->base, &layout, err));
     TRY(load_model(engine, config, err));
-    TRY(make_step_memory(engine, err));
+    TRY(llama_init(&engine->llama, engine->kernels, shape, &engine->weights, config->max_rows,
+                   config->max_sequences, err));
+    if (make_flights(engine) != STATUS_OK ||
+        sampler_init(&engine->sampler, shape->vocab) != STATUS_OK)
+        return error_set(err, STATUS_LIMIT, "no memory for tables and logits of %u sequences",
+                         config->max_sequences);
     TRY(engine_make_slots(&engine->base, err));
     name_numerics(engine);
     engine->base.weight_bytes = weights_bytes(&engine->weights);
@@ -174,7 +170,9 @@ static enum status open_parts(struct model_engine *engine, const struct engine_c
              engine->base.numerics_name, kernels_info(engine->kernels).isa,
              device_names[kernels_info(engine->kernels).device], weights_bytes(&engine->weights),
              llama_bytes(engine->kernels, shape, config->max_rows, config->max_sequences),
-             engine->logits ? (size_t)config->max_sequences * shape->vocab * sizeof(float) : 0,
+             engine->flights[0].logits
+                 ? (size_t)config->max_sequences * shape->vocab * sizeof(float)
+                 : 0,
              engine->base.pool_bytes, kv_layout_block_bytes(&engine->base.layout),
              config->block_count, kernels_info(engine->kernels).threads);
     return STATUS_OK;
@@ -193,23 +191,19 @@ static enum status attach_pool(struct engine *base, void *pool)
     return STATUS_OK;
 }
 
-static void free_table(struct model_engine *engine, struct table *table)
-{
-    kernels_free(engine->kernels, &table->device);
-    free(table->host);
-}
-
 static void close_engine(struct engine *base)
 {
     struct model_engine *engine = (struct model_engine *)base;
     if (engine->kernels) {
-        free_table(engine, &engine->tokens);
-        free_table(engine, &engine->positions);
-        free_table(engine, &engine->row_sequence);
-        free_table(engine, &engine->sequence_rows);
-        free_table(engine, &engine->block_tables);
-        free_table(engine, &engine->sample_rows);
-        free_table(engine, &engine->score_rows);
+        if (base->in_flight) /* the device may still write what is freed below */
+            (void)!kernels_sync(engine->kernels);
+        for (int i = 0; i < ENGINE_TICKETS; i++) {
+            kernels_host_free(engine->kernels, engine->flights[i].tables);
+            kernels_host_free(engine->kernels, engine->flights[i].logits);
+        }
+        kernels_host_free(engine->kernels, engine->score_rows);
+        kernels_free(engine->kernels, &engine->tables);
+        kernels_free(engine->kernels, &engine->score_table);
         if (engine->pool_is_ours)
             kernels_free(engine->kernels, &engine->pool);
         llama_deinit(&engine->llama);
@@ -217,7 +211,6 @@ static void close_engine(struct engine *base)
         kernels_close(engine->kernels);
     }
     sampler_deinit(&engine->sampler);
-    free(engine->logits);
     free(engine);
 }
 
@@ -241,7 +234,8 @@ static void profile_to(struct engine *base, struct kernels_profile *profile)
 static const struct engine_ops model_engine_ops = {
     .close = close_engine,
     .attach_pool = attach_pool,
-    .step = model_engine_step,
+    .submit = model_engine_submit,
+    .wait = model_engine_wait,
     .move_block = model_engine_move_block,
     .moves_done = model_engine_moves_done,
     .measure_limits = measure_limits,

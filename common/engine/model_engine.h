@@ -8,10 +8,14 @@
 #include "common/engine/model/llama.h"
 #include "common/engine/model/sampler.h"
 
-/* A table of a step: filled on the host, used on the device. */
-struct table {
-    uint32_t *host;
-    struct buffer device;
+/* A step from engine_submit to engine_wait. Its tables lie one behind the other, as long as the
+ * step needs them, and are uploaded together. Their places depend on the numbers of rows,
+ * sequences, blocks and samples alone. */
+struct step_flight {
+    uint32_t *tables; /* [table_words] kernels_host_alloc */
+    float *logits;    /* [max_sequences, vocab] read back; NULL: logits are read in place */
+    kernels_event begun, ended, moved; /* moved: of KERNELS_MOVES, the blocks that it needs */
+    uint32_t rows;
 };
 
 struct model_engine {
@@ -23,11 +27,13 @@ struct model_engine {
     struct sampler sampler;
     struct buffer pool;
     bool pool_is_ours;
-    struct table tokens, positions, row_sequence; /* [max_rows] */
-    struct table sequence_rows;                   /* [max_sequences + 1] */
-    struct table block_tables;                    /* [max_sequences, blocks of the context] */
-    struct table sample_rows, score_rows;         /* [max_sequences] */
-    float *logits; /* [max_sequences, vocab] for downloads; NULL: logits are read in place */
+    struct step_flight flights[ENGINE_TICKETS]; /* the first one alone if it doesn't run ahead */
+    struct buffer tables;                       /* [table_words] of the step that is computed */
+    size_t table_words;
+    uint32_t *score_rows; /* [max_sequences] kernels_host_alloc */
+    struct buffer score_table;
+    kernels_event moved; /* behind the last move of a block */
+    bool has_moved;      /* blocks were moved since the last step was submitted */
 };
 
 /* As engine_open. */
@@ -35,8 +41,10 @@ enum status model_engine_open(const struct engine_config *config, struct engine 
                               struct error *err) WARN_UNUSED;
 
 /* Operations (model_engine_step.c). */
-enum status model_engine_step(struct engine *engine, struct engine_sequence *sequences,
-                              uint32_t count, struct error *err);
+enum status model_engine_submit(struct engine *engine, struct engine_sequence *sequences,
+                                uint32_t count, engine_ticket ticket, struct error *err);
+enum status model_engine_wait(struct engine *engine, engine_ticket ticket,
+                              struct engine_sequence *sequences, uint32_t count, struct error *err);
 enum status model_engine_move_block(struct engine *engine, enum engine_move move, uint32_t from,
                                     uint32_t to);
 enum status model_engine_moves_done(struct engine *engine);

@@ -7,77 +7,93 @@
 
 /* --- the input --- */
 
-/* Fills the step's tables on the host. */
-static void fill_tables(struct model_engine *engine, const struct engine_sequence *sequences,
-                        uint32_t count, struct step_batch *batch, struct llama_samples *samples)
+/* Takes the next `count` numbers of the flight's tables. Gives their place on the device, and
+ * returns the one on the host. */
+static uint32_t *take_table(struct model_engine *engine, struct step_flight *flight,
+                            uint32_t *used_words, size_t count, struct buffer *device)
 {
-    *samples = (struct llama_samples){.rows = engine->sample_rows.device};
-    *batch = (struct step_batch){.sequences = count,
-                                 .tokens = engine->tokens.device,
-                                 .positions = engine->positions.device,
-                                 .row_sequence = engine->row_sequence.device,
-                                 .sequence_rows = engine->sequence_rows.device,
-                                 .block_tables = engine->block_tables.device};
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t blocks = kv_layout_blocks_for(&engine->base.layout,
-                                               sequences[i].position + sequences[i].token_count);
-        if (blocks > batch->table_stride)
-            batch->table_stride = blocks;
-    }
+    uint32_t *host = flight->tables + *used_words;
+    *device =
+        (struct buffer){(uint32_t *)engine->tables.address + *used_words, count * sizeof *host};
+    *used_words += (uint32_t)count;
+    return host;
+}
+
+/* Fills the step's tables on the host. Returns how many numbers they have. */
+static uint32_t fill_tables(struct model_engine *engine, struct step_flight *flight,
+                            const struct engine_sequence *sequences, uint32_t count,
+                            struct step_batch *batch, struct llama_samples *samples)
+{
+    *batch = (struct step_batch){.sequences = count};
+    *samples = (struct llama_samples){0};
     for (uint32_t i = 0; i < count; i++) {
         const struct engine_sequence *s = &sequences[i];
-        uint32_t *blocks = engine->block_tables.host + (size_t)i * batch->table_stride;
-        uint32_t used = kv_layout_blocks_for(&engine->base.layout, s->position + s->token_count);
-        memcpy(blocks, s->blocks, used * sizeof *blocks);
-        memset(blocks + used, 0, (batch->table_stride - used) * sizeof *blocks);
-        engine->sequence_rows.host[i] = batch->rows;
-        for (uint32_t j = 0; j < s->token_count; j++, batch->rows++) {
-            engine->tokens.host[batch->rows] = s->tokens[j];
-            engine->positions.host[batch->rows] = s->position + j;
-            engine->row_sequence.host[batch->rows] = i;
+        uint32_t blocks = kv_layout_blocks_for(&engine->base.layout, s->position + s->token_count);
+        if (blocks > batch->table_stride)
+            batch->table_stride = blocks;
+        batch->rows += s->token_count;
+        samples->count += s->sample;
+    }
+    uint32_t used = 0, row = 0, sample = 0;
+    uint32_t *tokens = take_table(engine, flight, &used, batch->rows, &batch->tokens);
+    uint32_t *positions = take_table(engine, flight, &used, batch->rows, &batch->positions);
+    uint32_t *row_sequence = take_table(engine, flight, &used, batch->rows, &batch->row_sequence);
+    uint32_t *first_rows = take_table(engine, flight, &used, count + 1, &batch->sequence_rows);
+    uint32_t *blocks = take_table(engine, flight, &used, (size_t)count * batch->table_stride,
+                                  &batch->block_tables);
+    uint32_t *sample_rows = take_table(engine, flight, &used, samples->count, &samples->rows);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct engine_sequence *s = &sequences[i];
+        first_rows[i] = row;
+        for (uint32_t j = 0; j < s->token_count; j++, row++) {
+            tokens[row] = s->fed ? 0 : s->tokens[j];
+            positions[row] = s->position + j;
+            row_sequence[row] = i;
         }
         if (s->sample)
-            engine->sample_rows.host[samples->count++] = batch->rows - 1;
+            sample_rows[sample++] = row - 1;
+        uint32_t has = kv_layout_blocks_for(&engine->base.layout, s->position + s->token_count);
+        memcpy(blocks, s->blocks, has * sizeof *blocks);
+        memset(blocks + has, 0, (batch->table_stride - has) * sizeof *blocks);
+        blocks += batch->table_stride;
     }
-    engine->sequence_rows.host[count] = batch->rows;
+    first_rows[count] = row;
+    return used;
 }
 
 /* --- the forward pass --- */
 
-static enum status upload(struct model_engine *engine, struct table *table, size_t count)
-{
-    return kernels_upload(engine->kernels, KERNELS_STEPS, &table->device, 0, table->host,
-                          count * sizeof *table->host);
-}
-
 /* Gives the first `rows` rows of llama.logits on the host, valid until they are computed again.
- * Waits for all that is queued. */
-static enum status read_logits(struct model_engine *engine, uint32_t rows, const float **logits)
+ * Waits for all that is queued. `host`: memory for them, if they can't be read in place. */
+static enum status read_logits(struct model_engine *engine, uint32_t rows, float *host,
+                               const float **logits)
 {
     const void *seen;
     TRY(kernels_view(engine->kernels, &engine->llama.logits, 0,
-                     (size_t)rows * engine->base.model.shape.vocab * sizeof **logits,
-                     engine->logits, &seen));
+                     (size_t)rows * engine->base.model.shape.vocab * sizeof **logits, host, &seen));
     *logits = seen;
     return STATUS_OK;
 }
 
 /* Computes logits of rows [row, row + count) of the step. */
 static enum status score_logits(struct model_engine *engine, uint32_t row, uint32_t count,
-                                const float **logits)
+                                float *host, const float **logits)
 {
-    struct llama_samples samples = {.rows = engine->score_rows.device, .count = count};
+    struct llama_samples samples = {.rows = engine->score_table, .count = count};
     for (uint32_t i = 0; i < count; i++)
-        engine->score_rows.host[i] = row + i;
-    TRY(upload(engine, &engine->score_rows, count));
+        engine->score_rows[i] = row + i;
+    TRY(kernels_upload(engine->kernels, KERNELS_STEPS, &engine->score_table, 0, engine->score_rows,
+                       count * sizeof *engine->score_rows));
     TRY(llama_head(&engine->llama, &samples));
-    return read_logits(engine, count, logits);
+    return read_logits(engine, count, host, logits);
 }
 
 /* Gives the logprobs of a prompt's tokens. Runs the head once more, on as many rows at a time as
  * llama.logits has room for: memory doesn't grow with prompts. `row`: its first row in the step.
- * The sequence's status is STATUS_INTERNAL if a logit is not finite. */
-static enum status score(struct model_engine *engine, struct engine_sequence *s, uint32_t row)
+ * The sequence's status is STATUS_INTERNAL if a logit is not finite. The host waits for each run:
+ * steps with such rows don't run ahead. */
+static enum status score(struct model_engine *engine, struct engine_sequence *s, uint32_t row,
+                         float *host)
 {
     const uint32_t vocab = engine->base.model.shape.vocab,
                    at_once = engine->base.config.max_sequences;
@@ -85,7 +101,7 @@ static enum status score(struct model_engine *engine, struct engine_sequence *s,
     for (uint32_t done = 0; done < s->score_count;) {
         uint32_t left = s->score_count - done, count = left < at_once ? left : at_once;
         const float *logits;
-        TRY(score_logits(engine, row + s->score_first + done, count, &logits));
+        TRY(score_logits(engine, row + s->score_first + done, count, host, &logits));
         for (uint32_t i = 0; i < count && s->status == STATUS_OK; i++, done++)
             s->status = logprobs_of(logits + (size_t)i * vocab, vocab, s->score_tokens[done],
                                     s->score_top, &s->scores[done]);
@@ -101,43 +117,48 @@ static enum status score(struct model_engine *engine, struct engine_sequence *s,
 /* Scores all rows that ask for it, after llama_forward with samples.more. Overwrites
  * llama.logits. */
 static enum status score_rows(struct model_engine *engine, struct engine_sequence *sequences,
-                              uint32_t count)
+                              uint32_t count, float *host)
 {
     uint32_t row = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (sequences[i].score_count)
-            TRY(score(engine, &sequences[i], row));
+            TRY(score(engine, &sequences[i], row, host));
         row += sequences[i].token_count;
     }
     return STATUS_OK;
 }
 
-/* Uploads and computes. `logits`: a row for each sequence that samples, until the next step. */
-static enum status compute(struct model_engine *engine, const struct step_batch *batch,
-                           const struct llama_samples *samples, struct engine_sequence *sequences,
-                           const float **logits)
+/* Queues the step: its tables in one upload, the rows, and the logits' way to the host. */
+static enum status queue_step(struct model_engine *engine, struct step_flight *flight,
+                              struct engine_sequence *sequences, uint32_t count)
 {
-    TRY(upload(engine, &engine->tokens, batch->rows));
-    TRY(upload(engine, &engine->positions, batch->rows));
-    TRY(upload(engine, &engine->row_sequence, batch->rows));
-    TRY(upload(engine, &engine->sequence_rows, batch->sequences + 1));
-    TRY(upload(engine, &engine->block_tables, (size_t)batch->sequences * batch->table_stride));
-    if (samples->count)
-        TRY(upload(engine, &engine->sample_rows, samples->count));
-    struct llama_samples none = {.more = true};
+    struct kernels *kernels = engine->kernels;
+    struct step_batch batch;
+    struct llama_samples samples, none = {.more = true};
+    uint32_t words = fill_tables(engine, flight, sequences, count, &batch, &samples);
     bool scores = false;
-    for (uint32_t i = 0; i < batch->sequences; i++)
+    for (uint32_t i = 0; i < count; i++)
         scores |= sequences[i].score_count > 0;
-    TRY(llama_forward(&engine->llama, batch, &engine->base.layout, &engine->pool,
-                      scores ? &none : samples));
+    flight->rows = batch.rows;
+    flight->moved = engine->moved;
+    if (engine->has_moved)
+        TRY(kernels_order(kernels, KERNELS_STEPS, KERNELS_MOVES, engine->moved));
+    engine->has_moved = false;
+    TRY(kernels_record(kernels, KERNELS_STEPS, &flight->begun));
+    TRY(kernels_upload(kernels, KERNELS_STEPS, &engine->tables, 0, flight->tables,
+                       words * sizeof *flight->tables));
+    TRY(llama_forward(&engine->llama, &batch, &engine->base.layout, &engine->pool,
+                      scores ? &none : &samples));
     if (scores) {
-        TRY(score_rows(engine, sequences, batch->sequences));
-        if (samples->count)
-            TRY(llama_head(&engine->llama, samples));
+        TRY(score_rows(engine, sequences, count, flight->logits));
+        if (samples.count)
+            TRY(llama_head(&engine->llama, &samples));
     }
-    if (samples->count)
-        TRY(read_logits(engine, samples->count, logits));
-    return kernels_sync(engine->kernels);
+    if (samples.count && flight->logits)
+        TRY(kernels_read_back(kernels, KERNELS_STEPS, &engine->llama.logits, 0, flight->logits,
+                              (size_t)samples.count * engine->base.model.shape.vocab *
+                                  sizeof *flight->logits));
+    return kernels_record(kernels, KERNELS_STEPS, &flight->ended);
 }
 
 /* --- drawing tokens --- */
@@ -171,22 +192,46 @@ static void draw(struct model_engine *engine, struct engine_sequence *s, const f
                   status_name(s->status), s->position + s->token_count - 1, s->index);
 }
 
-enum status model_engine_step(struct engine *base, struct engine_sequence *sequences,
-                              uint32_t count, struct error *err)
+/* The device failed in the flight's step. Its streams go on when no other step is in flight. */
+static enum status step_failed(struct model_engine *engine, const struct step_flight *flight,
+                               enum status status, struct error *err)
+{
+    if (!engine->base.in_flight)
+        (void)!kernels_sync(engine->kernels);
+    return error_set(err, STATUS_INTERNAL, "the device failed in a step of %u rows (%s)",
+                     flight->rows, status_name(status));
+}
+
+enum status model_engine_submit(struct engine *base, struct engine_sequence *sequences,
+                                uint32_t count, engine_ticket ticket, struct error *err)
 {
     struct model_engine *engine = (struct model_engine *)base;
-    struct step_batch batch;
-    struct llama_samples samples;
-    fill_tables(engine, sequences, count, &batch, &samples);
-    const float *row = NULL;
-    enum status status = compute(engine, &batch, &samples, sequences, &row);
+    struct step_flight *flight = &engine->flights[base->runs_ahead ? ticket : 0];
+    enum status status = queue_step(engine, flight, sequences, count);
+    return status == STATUS_OK ? STATUS_OK : step_failed(engine, flight, status, err);
+}
+
+enum status model_engine_wait(struct engine *base, engine_ticket ticket,
+                              struct engine_sequence *sequences, uint32_t count, struct error *err)
+{
+    struct model_engine *engine = (struct model_engine *)base;
+    struct step_flight *flight = &engine->flights[base->runs_ahead ? ticket : 0];
+    const float *row = flight->logits;
+    enum status status = kernels_wait(engine->kernels, KERNELS_STEPS, flight->ended);
+    if (status == STATUS_OK)
+        status = kernels_wait(engine->kernels, KERNELS_MOVES, flight->moved);
+    if (status == STATUS_OK && !row) /* in place: nothing was queued since */
+        status = read_logits(engine, 0, NULL, &row);
     if (status != STATUS_OK)
-        return error_set(err, STATUS_INTERNAL, "the device failed in a step of %u rows (%s)",
-                         batch.rows, status_name(status));
+        return step_failed(engine, flight, status, err);
+    base->step_us = base->runs_ahead ? kernels_event_us(engine->kernels, KERNELS_STEPS,
+                                                        flight->begun, flight->ended)
+                                     : 0;
     for (uint32_t i = 0; i < count; i++) {
         if (!sequences[i].sample)
             continue;
-        draw(engine, &sequences[i], row);
+        if (!sequences[i].dropped)
+            draw(engine, &sequences[i], row);
         row += base->model.shape.vocab;
     }
     return STATUS_OK;
@@ -201,18 +246,30 @@ enum status model_engine_move_block(struct engine *base, enum engine_move move, 
     size_t bytes = kv_layout_block_bytes(&base->layout), source = from * bytes, target = to * bytes;
     struct kernels *kernels = engine->kernels;
     struct buffer *pool = &engine->pool;
+    enum status status = STATUS_INVALID;
     switch (move) {
     case ENGINE_COPY:
-        return kernels_copy(kernels, KERNELS_STEPS, pool, source, pool, target, bytes);
+        status = kernels_copy(kernels, KERNELS_MOVES, pool, source, pool, target, bytes);
+        break;
     case ENGINE_SWAP_OUT:
-        return kernels_read_back(kernels, KERNELS_STEPS, pool, source, base->slots + target, bytes);
+        status =
+            kernels_read_back(kernels, KERNELS_MOVES, pool, source, base->slots + target, bytes);
+        break;
     case ENGINE_SWAP_IN:
-        return kernels_upload(kernels, KERNELS_STEPS, pool, target, base->slots + source, bytes);
+        status = kernels_upload(kernels, KERNELS_MOVES, pool, target, base->slots + source, bytes);
+        break;
     }
-    return STATUS_INVALID;
+    if (status == STATUS_OK)
+        status = kernels_record(kernels, KERNELS_MOVES, &engine->moved);
+    engine->has_moved = true;
+    return status;
 }
 
 enum status model_engine_moves_done(struct engine *base)
 {
-    return kernels_sync(((struct model_engine *)base)->kernels);
+    struct model_engine *engine = (struct model_engine *)base;
+    enum status status = kernels_wait(engine->kernels, KERNELS_MOVES, engine->moved);
+    if (status != STATUS_OK && !base->in_flight)
+        (void)!kernels_sync(engine->kernels);
+    return status;
 }

@@ -101,6 +101,8 @@ static void add_now(struct step_loop *loop, struct job *job)
 {
     struct error err;
     enum status status = take_constraint(loop, job, &err);
+    job->spec.needs_token =
+        job->spec.constraint || !engine_feeds(loop->config.engine, &job->spec.sampling);
     if (status == STATUS_OK)
         status = scheduler_add(loop->scheduler, &job->spec, &err);
     if (status != STATUS_OK)
@@ -278,11 +280,11 @@ static bool go_around(struct step_loop *loop, struct job *job)
     publish(loop);
     bool behind = step_run_prepare(&loop->run);
     const struct step_plan *plan = scheduler_plan(loop->scheduler, clock_now_us());
-    bool works = step_plan_works(plan);
-    if (works && !loop->stopping)
+    bool works = step_plan_works(plan), had_flight = loop->run.in_flight > 0;
+    if (!loop->stopping)
         step_run_plan(&loop->run, plan);
     loop->wake_us = plan->wake_us;
-    return works || plan->freed || behind;
+    return works || plan->freed || plan->drain || behind || had_flight;
 }
 
 static void *step_main(void *argument)
@@ -313,6 +315,7 @@ static void *step_main(void *argument)
         uint64_t all_ns = clock_now_ns() - begun_ns;
         time_ns[STEP_AROUND_IT] += all_ns - (time_ns[STEP_IN_ENGINE] - engine_ns);
     }
+    step_run_land(&loop->run);
     return NULL;
 }
 
@@ -354,8 +357,10 @@ static void loop_free(struct step_loop *loop)
     scheduler_destroy(loop->scheduler);
     step_constraints_destroy(loop->run.constraints);
     constraint_walker_destroy(loop->walker);
-    free(loop->run.inputs);
-    free(loop->run.scores);
+    for (int i = 0; i < ENGINE_TICKETS; i++) {
+        free(loop->run.flights[i].inputs);
+        free(loop->run.flights[i].scores);
+    }
     free(loop->run.constrained);
     free(loop);
 }
@@ -387,6 +392,7 @@ static enum status loop_allocate(struct step_loop *loop)
         .eviction = config->eviction,
         .eviction_cost = eviction_cost_of(engine_shape(config->engine), layout->block_tokens),
         .table_seed = rng_entropy(),
+        .runs_ahead = engine_runs_ahead(config->engine),
     };
     TRY(scheduler_create(&schedule, &loop->scheduler));
     TRY(ring_create(JOB_CAPACITY, &loop->jobs));
@@ -396,15 +402,21 @@ static enum status loop_allocate(struct step_loop *loop)
         .scheduler = loop->scheduler,
         .events = &loop->events,
         .load = &loop->load,
-        .inputs = calloc(config->max_sequences, sizeof *loop->run.inputs),
         .constrained = calloc(config->max_sequences, sizeof(struct sequence *)),
-        .scores = calloc(config->chunk_tokens, sizeof *loop->run.scores),
         .sends_reports = config->sends_reports,
+        .runs_ahead = schedule.runs_ahead,
         .failed_limit = config->failed_limit,
         .broken = config->broken,
         .broken_context = config->broken_context,
     };
-    if (!loop->run.inputs || !loop->run.scores || !loop->run.constrained)
+    for (int i = 0; i < (loop->run.runs_ahead ? ENGINE_TICKETS : 1); i++) {
+        struct step_flight *flight = &loop->run.flights[i];
+        flight->inputs = calloc(config->max_sequences, sizeof *flight->inputs);
+        flight->scores = calloc(config->chunk_tokens, sizeof *flight->scores);
+        if (!flight->inputs || !flight->scores)
+            return STATUS_LIMIT;
+    }
+    if (!loop->run.constrained)
         return STATUS_LIMIT;
     if (config->constraints)
         TRY(constraint_walker_create(on_walked, loop, &loop->walker));

@@ -14,9 +14,9 @@ bool step_plan_works(const struct step_plan *plan)
     return plan->part_count + plan->swap_out_count + plan->swap_in_count > 0;
 }
 
-/* Asks for the logprobs of the prompt rows in this part. `scored` entries of run->scores are
+/* Asks for the logprobs of the prompt rows in this part. `scored` entries of flight->scores are
  * taken. */
-static void add_scores(struct step_run *run, const struct planned_rows *part,
+static void add_scores(const struct step_flight *flight, const struct planned_rows *part,
                        struct engine_sequence *input, uint32_t *scored)
 {
     const struct sequence *sequence = part->sequence;
@@ -25,14 +25,15 @@ static void add_scores(struct step_run *run, const struct planned_rows *part,
         return;
     input->score_top = sequence->sampling.top_prompt_logprobs;
     input->score_tokens = sequence->tokens + sequence->computed + input->score_first + 1;
-    input->scores = run->scores + *scored;
+    input->scores = flight->scores + *scored;
     *scored += input->score_count;
 }
 
+/* Call it before the rows are issued. */
 static struct engine_sequence engine_input(const struct planned_rows *part)
 {
     const struct sequence *sequence = part->sequence;
-    uint32_t answer = sequence_answer_count(sequence);
+    uint32_t answer = sequence_answer_count(sequence) + sequence->pending;
     uint32_t prompt_left = sequence->computed < sequence->prompt_count
                                ? sequence->prompt_count - sequence->computed
                                : 0;
@@ -43,6 +44,8 @@ static struct engine_sequence engine_input(const struct planned_rows *part)
         .blocks = sequence->blocks,
         .block_count = sequence->block_count,
         .prompt_rows = prompt_left < part->row_count ? prompt_left : part->row_count,
+        .fed = part->token_from != PLANNED_TOKENS_KNOWN,
+        .token_from = part->token_from,
         .sample = part->samples,
         .sampling = &sequence->sampling,
         .index = answer,
@@ -76,27 +79,29 @@ static void distrust(struct step_run *run, enum status status)
 }
 
 /* Fails the sequence: its own settings rule out every token, here and elsewhere. */
-static void banned(struct step_run *run, struct sequence *sequence)
+static void banned(struct step_run *run, const struct planned_rows *part)
 {
+    struct sequence *sequence = part->sequence;
     struct error err;
     error_set(&err, STATUS_INVALID,
               !sequence->constraint ? "at position %u every token is banned by logit_bias"
               : sequence->sampling.bias_count
                   ? "at position %u the constraint allows no token that logit_bias doesn't ban"
                   : "at position %u the model has no token for what the constraint needs next",
-              sequence->computed);
+              part->first);
     scheduler_fail(run->scheduler, sequence);
     step_events_post_banned(run->events, sequence->key, &err);
 }
 
 /* Fails this sequence alone; the others of the step have their tokens. */
-static void draw_failed(struct step_run *run, struct sequence *sequence, enum status status)
+static void draw_failed(struct step_run *run, const struct planned_rows *part, enum status status)
 {
+    struct sequence *sequence = part->sequence;
     struct error err;
     bool broken =
         sequence->constraint && step_constraints_broken(run->constraints, sequence->constraint);
     if (status == STATUS_INVALID && !broken) {
-        banned(run, sequence);
+        banned(run, part);
         return;
     }
     if (!broken)
@@ -104,7 +109,7 @@ static void draw_failed(struct step_run *run, struct sequence *sequence, enum st
     error_set(&err, STATUS_INTERNAL,
               broken ? "the answer so far breaks its constraint at position %u"
                      : "the model gave a logit that is not a number at position %u",
-              sequence->computed);
+              part->first);
     sequence_failed(run, sequence, STATUS_INTERNAL, &err);
 }
 
@@ -127,12 +132,12 @@ void step_run_flush(struct step_run *run)
     step_events_post(run->events, event);
 }
 
-/* Counts the rows of a part. Its sequence hasn't advanced yet. */
+/* Counts the rows of a part. */
 static void add_rows(struct step_shape *shape, const struct planned_rows *part)
 {
-    uint64_t rows = part->row_count, first = part->sequence->computed;
+    uint64_t rows = part->row_count, first = part->first;
     uint64_t before = rows * first + rows * (rows - 1) / 2;
-    if (part->sequence->state == SEQUENCE_DECODE) {
+    if (part->decodes) {
         shape->decode_rows += part->row_count;
         shape->decode_context += before;
     } else {
@@ -152,16 +157,18 @@ static void step_failed(struct step_run *run)
 
 /* ---------------------------------------------------------------- results */
 
-static void step_results(struct step_run *run, const struct step_plan *plan)
+static void step_results(struct step_run *run, const struct step_flight *flight)
 {
+    const struct step_plan *plan = flight->plan;
     struct step_event *drawn = NULL;
     for (uint32_t i = 0; i < plan->part_count; i++) {
         const struct planned_rows *part = &plan->parts[i];
         struct sequence *sequence = part->sequence;
-        bool prefill = sequence->state == SEQUENCE_PREFILL;
-        const struct engine_sequence *input = &run->inputs[i];
+        const struct engine_sequence *input = &flight->inputs[i];
+        if (!scheduler_wants(part))
+            continue;
         if ((part->samples || input->score_count) && input->status != STATUS_OK) {
-            draw_failed(run, sequence, input->status);
+            draw_failed(run, part, input->status);
             continue;
         }
         if (input->score_count)
@@ -171,9 +178,9 @@ static void step_results(struct step_run *run, const struct step_plan *plan)
         if (part->samples && sequence->constraint)
             sequence->complete = step_constraints_take(run->constraints, sequence, input->token);
         enum finish_reason finish = scheduler_rows_done(run->scheduler, part, input->token);
-        if (prefill && sequence->plan == PLAN_HAND_OFF) {
+        if (!part->decodes && sequence->plan == PLAN_HAND_OFF) {
             struct step_event *ready = step_events_take(run->events, STEP_READY, sequence->key);
-            ready->ready_tokens = sequence->computed;
+            ready->ready_tokens = part->first + part->row_count;
             step_events_post(run->events, ready);
         }
         if (!part->samples)
@@ -193,6 +200,8 @@ static void step_results(struct step_run *run, const struct step_plan *plan)
         if (finish != FINISH_NONE && sequence->plan != PLAN_HAND_OFF)
             step_run_remove(run, sequence);
     }
+    if (run->runs_ahead && plan->part_count)
+        scheduler_step_ended(run->scheduler, plan);
     step_load_publish(run->load, run->engine, run->scheduler);
     if (drawn) {
         send_reports(run, drawn);
@@ -203,18 +212,12 @@ static void step_results(struct step_run *run, const struct step_plan *plan)
     }
 }
 
-static void parts_failed(struct step_run *run, const struct step_plan *plan, enum status status,
-                         const struct error *err)
-{
-    for (uint32_t i = 0; i < plan->part_count; i++)
-        sequence_failed(run, plan->parts[i].sequence, status, err);
-}
-
 static void moves_failed(struct step_run *run, const struct block_move *moves, uint32_t count,
                          enum status status, const struct error *err)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (moves[i].sequence->state != SEQUENCE_HELD) /* a sequence may have several moves */
+        if (moves[i].sequence->state != SEQUENCE_HELD && /* a sequence may have several moves */
+            !moves[i].sequence->removed)
             sequence_failed(run, moves[i].sequence, status, err);
 }
 
@@ -234,8 +237,25 @@ static void count_engine_time(struct step_run *run, uint64_t begun_ns)
     atomic_fetch_add(&run->load->time_ns[STEP_IN_ENGINE], clock_now_ns() - begun_ns);
 }
 
-/* Returns false if a move failed: no rows may be computed, and no sequence of the plan goes on.
- * swap_us: the time of the moves. */
+/* The rows of the plan could not be computed. Blocks that are swapped in beside them may be empty,
+ * too: if the engine runs ahead, that comes to light with the rows. */
+static void rows_failed(struct step_run *run, const struct step_plan *plan, enum status status,
+                        const struct error *err)
+{
+    distrust(run, status);
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        if (scheduler_wants(&plan->parts[i]))
+            sequence_failed(run, plan->parts[i].sequence, status, err);
+    if (!run->runs_ahead)
+        return;
+    struct error ignored;
+    (void)!engine_moves_done(run->engine, &ignored); /* nothing may be under way into free blocks */
+    moves_failed(run, plan->swap_ins, plan->swap_in_count, status, err);
+}
+
+/* Returns false if a move failed: no rows may be computed. Blocks that are swapped out are in their
+ * slots when the call returns. Swap-ins may be under way, if the engine runs ahead. swap_us: the
+ * time of the moves. */
 static bool run_moves(struct step_run *run, const struct step_plan *plan, uint64_t *swap_us)
 {
     *swap_us = 0;
@@ -243,40 +263,123 @@ static bool run_moves(struct step_run *run, const struct step_plan *plan, uint64
         return true;
     struct error err;
     uint64_t begun_ns = clock_now_ns();
+    bool waits = !run->runs_ahead || !plan->part_count;
     enum status status =
         move_blocks(run->engine, ENGINE_SWAP_OUT, plan->swap_outs, plan->swap_out_count, &err);
+    if (status == STATUS_OK && plan->swap_out_count && !waits)
+        status = engine_moves_done(run->engine, &err);
     if (status == STATUS_OK)
         status =
             move_blocks(run->engine, ENGINE_SWAP_IN, plan->swap_ins, plan->swap_in_count, &err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK && waits)
         status = engine_moves_done(run->engine, &err);
     count_engine_time(run, begun_ns);
     *swap_us = (clock_now_ns() - begun_ns) / 1000;
     if (status == STATUS_OK)
         return true;
     step_failed(run);
-    distrust(run, status);
-    parts_failed(run, plan, status, &err);
+    rows_failed(run, plan, status, &err);
     moves_failed(run, plan->swap_outs, plan->swap_out_count, status, &err);
     moves_failed(run, plan->swap_ins, plan->swap_in_count, status, &err);
     return false;
 }
 
-static bool run_rows(struct step_run *run, const struct step_plan *plan)
+/* Fills the flight's inputs with the rows of its plan. */
+static void fill_inputs(struct step_run *run, struct step_flight *flight)
 {
+    const struct step_plan *plan = flight->plan;
+    uint32_t scored = 0;
+    for (uint32_t i = 0; i < plan->part_count; i++) {
+        const struct planned_rows *part = &plan->parts[i];
+        struct engine_sequence *input = &flight->inputs[i];
+        *input = engine_input(part);
+        if (i && input->block_count <= input[-1].block_count && FAILPOINT_FAILS("step.misdirected"))
+            input->blocks = input[-1].blocks;
+        add_rows(&flight->report.shape, part);
+        add_scores(flight, part, input, &scored);
+        if (part->samples && part->sequence->constraint) {
+            struct step_allowed allowed = step_constraints_find(run->constraints, part->sequence);
+            input->allowed = allowed.bits;
+            input->ban_end &= !allowed.end_only;
+        }
+        flight->prompt_rows |= input->prompt_rows > 0;
+    }
+}
+
+/* Hands the plan's rows to the engine. */
+static void take_off(struct step_run *run, struct step_flight *flight)
+{
+    const struct step_plan *plan = flight->plan;
     FAILPOINT("step.computing");
     struct error err;
     uint64_t begun_ns = clock_now_ns();
-    enum status status = FAILPOINT_FAILS("step.fails")
-                             ? error_set(&err, STATUS_INTERNAL, "the failpoint step.fails")
-                             : engine_step(run->engine, run->inputs, plan->part_count, &err);
+    flight->begun_us = begun_ns / 1000;
+    enum status status =
+        engine_submit(run->engine, flight->inputs, plan->part_count, &flight->ticket, &err);
     count_engine_time(run, begun_ns);
-    if (status == STATUS_OK)
-        return true;
-    step_failed(run);
-    distrust(run, status);
-    parts_failed(run, plan, status, &err);
-    return false;
+    if (status != STATUS_OK) {
+        step_failed(run);
+        rows_failed(run, plan, status, &err);
+        return;
+    }
+    run->in_flight++;
+    if (run->runs_ahead)
+        scheduler_rows_issued(run->scheduler, plan);
+}
+
+/* Waits for the rows of the oldest step in flight. */
+static enum status wait_for(struct step_run *run, struct step_flight *flight, struct error *err)
+{
+    const struct step_plan *plan = flight->plan;
+    uint64_t begun_ns = clock_now_ns();
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        flight->inputs[i].dropped = !scheduler_wants(&plan->parts[i]);
+    enum status status =
+        engine_wait(run->engine, flight->ticket, flight->inputs, plan->part_count, err);
+    count_engine_time(run, begun_ns);
+    if (status == STATUS_OK && flight->failed)
+        return error_set(err, STATUS_INTERNAL, "the step before it failed");
+    if (status == STATUS_OK && FAILPOINT_FAILS("step.fails"))
+        return error_set(err, STATUS_INTERNAL, "the failpoint step.fails");
+    uint64_t device_us = engine_step_us(run->engine);
+    flight->report.took_us = device_us ? device_us : clock_now_us() - flight->begun_us;
+    return status;
+}
+
+/* Reports a step to the schedule and in events. Its rows, if any, are computed. */
+static void report(struct step_run *run, const struct step_flight *flight)
+{
+    scheduler_step_done(run->scheduler, flight->plan, flight->report.took_us,
+                        flight->report.swap_us);
+    if (run->sends_reports)
+        run->reports[run->report_count++] = flight->report;
+    step_results(run, flight);
+}
+
+/* Ends the oldest step in flight. A step that fails because the one before it did isn't counted. */
+static void land(struct step_run *run)
+{
+    struct step_flight *flight = &run->flights[run->oldest];
+    struct error err;
+    enum status status = wait_for(run, flight, &err);
+    run->oldest = run->runs_ahead ? (run->oldest + 1) % ENGINE_TICKETS : 0;
+    run->in_flight--;
+    if (status != STATUS_OK) {
+        if (!flight->failed)
+            step_failed(run);
+        rows_failed(run, flight->plan, status, &err);
+        if (run->in_flight)
+            run->flights[run->oldest].failed = true;
+        if (run->runs_ahead)
+            scheduler_step_ended(run->scheduler, flight->plan);
+        return;
+    }
+    run->failed_in_row = 0;
+    report(run, flight);
+    if (flight->prompt_rows)
+        FAILPOINT("step.after_chunk");
+    else
+        FAILPOINT("step.after_decode");
 }
 
 bool step_run_prepare(struct step_run *run)
@@ -295,41 +398,26 @@ bool step_run_prepare(struct step_run *run)
 
 void step_run_plan(struct step_run *run, const struct step_plan *plan)
 {
-    struct step_report report = {.swapped_blocks = plan->swap_out_count + plan->swap_in_count};
-    if (!run_moves(run, plan, &report.swap_us))
-        return;
-    bool prompt_rows = false;
-    uint32_t scored = 0;
-    for (uint32_t i = 0; i < plan->part_count; i++) {
-        const struct planned_rows *part = &plan->parts[i];
-        struct engine_sequence *input = &run->inputs[i];
-        *input = engine_input(part);
-        if (i && input->block_count <= input[-1].block_count && FAILPOINT_FAILS("step.misdirected"))
-            input->blocks = input[-1].blocks;
-        add_rows(&report.shape, part);
-        add_scores(run, part, input, &scored);
-        if (part->samples && part->sequence->constraint) {
-            struct step_allowed allowed = step_constraints_find(run->constraints, part->sequence);
-            input->allowed = allowed.bits;
-            input->ban_end &= !allowed.end_only;
+    struct step_flight *flight = &run->flights[(run->oldest + run->in_flight) % ENGINE_TICKETS];
+    *flight =
+        (struct step_flight){.plan = plan,
+                             .inputs = flight->inputs,
+                             .scores = flight->scores,
+                             .report.swapped_blocks = plan->swap_out_count + plan->swap_in_count};
+    if (step_plan_works(plan) && run_moves(run, plan, &flight->report.swap_us)) {
+        if (plan->part_count) {
+            fill_inputs(run, flight);
+            take_off(run, flight);
+        } else {
+            report(run, flight);
         }
-        prompt_rows |= input->prompt_rows > 0;
     }
-    uint64_t begun_us = clock_now_us();
-    if (plan->part_count) {
-        if (!run_rows(run, plan))
-            return;
-        run->failed_in_row = 0;
-    }
-    report.took_us = clock_now_us() - begun_us;
-    scheduler_step_done(run->scheduler, plan, report.took_us, report.swap_us);
-    if (run->sends_reports)
-        run->reports[run->report_count++] = report;
-    step_results(run, plan);
-    if (plan->part_count == 0)
-        return;
-    if (prompt_rows)
-        FAILPOINT("step.after_chunk");
-    else
-        FAILPOINT("step.after_decode");
+    while (run->in_flight > (run->runs_ahead && plan->part_count))
+        land(run);
+}
+
+void step_run_land(struct step_run *run)
+{
+    while (run->in_flight)
+        land(run);
 }

@@ -35,10 +35,10 @@ void watch_end(struct watch *watch)
 
 /* --- steps --- */
 
-enum status __real_engine_step(struct engine *engine, struct engine_sequence *sequences,
-                               uint32_t count, struct error *err);
-enum status __wrap_engine_step(struct engine *engine, struct engine_sequence *sequences,
-                               uint32_t count, struct error *err);
+enum status __real_engine_submit(struct engine *engine, struct engine_sequence *sequences,
+                                 uint32_t count, engine_ticket *ticket, struct error *err);
+enum status __wrap_engine_submit(struct engine *engine, struct engine_sequence *sequences,
+                                 uint32_t count, engine_ticket *ticket, struct error *err);
 
 static struct watch *find(const struct engine *engine)
 {
@@ -61,13 +61,13 @@ static void note_step(struct watch *watch, const struct engine_sequence *sequenc
         watch->most_prompt_rows = rows;
 }
 
-enum status __wrap_engine_step(struct engine *engine, struct engine_sequence *sequences,
-                               uint32_t count, struct error *err)
+enum status __wrap_engine_submit(struct engine *engine, struct engine_sequence *sequences,
+                                 uint32_t count, engine_ticket *ticket, struct error *err)
 {
     stepping = find(engine);
     if (stepping)
         note_step(stepping, sequences, count);
-    enum status status = __real_engine_step(engine, sequences, count, err);
+    enum status status = __real_engine_submit(engine, sequences, count, ticket, err);
     stepping = NULL;
     return status;
 }

@@ -1,5 +1,5 @@
 /* Records the rows of an engine's steps and the threads that compute them. The linker wraps
- * `engine_step` and `pool_run` (--wrap). Results don't change; only the thread that computes a part
+ * `engine_submit` and `pool_run` (--wrap). Results don't change; only the thread that computes a part
  * may differ, and this is recorded.
  *
  * Every third job of the pool begins only when all threads have a part of it. (So all operations

@@ -163,9 +163,10 @@ static void run_sequence(struct mock_engine *mock, struct engine_sequence *s)
         mock_logprobs(&mock->tokens, context, s->token, s->sampling->top_logprobs, &s->logprobs);
 }
 
-static enum status run_step(struct engine *base, struct engine_sequence *sequences, uint32_t count,
-                            struct error *err)
+static enum status run_step(struct engine *base, engine_ticket ticket,
+                            struct engine_sequence *sequences, uint32_t count, struct error *err)
 {
+    (void)ticket;
     (void)err;
     struct mock_engine *mock = (struct mock_engine *)base;
     uint64_t begun_ns = clock_now_ns();
@@ -229,7 +230,7 @@ static void close_engine(struct engine *base)
 static const struct engine_ops mock_engine_ops = {
     .close = close_engine,
     .attach_pool = attach_pool,
-    .step = run_step,
+    .wait = run_step,
     .move_block = move_block,
     .moves_done = moves_done,
     .interrupt = interrupt,

@@ -11,7 +11,8 @@ struct batch {
     uint32_t places_left; /* sequences */
     uint32_t rows_left, prompt_rows_left;
     const struct cost_model *cost;
-    bool timed; /* answers wait for the step: prompts have us_left, or least_rows_left */
+    bool timed;      /* answers wait for the step: prompts have us_left, or least_rows_left */
+    bool is_awaited; /* by an answer that goes on behind it, once the host knows its token */
     double us_left;
     uint32_t least_rows_left; /* prompts have these whatever time they take */
 };
@@ -27,11 +28,13 @@ static void collect(struct batch *batch, const struct policy *policy,
         bool left_out = sequence->stalled | sequence->waits;
         if ((!decodes && sequence->state != SEQUENCE_PREFILL) || left_out)
             continue;
-        if (sequence->pending && !sequence_runs_ahead(sequence))
-            continue;
         int group = decodes ? DECODES : PROMPTS;
         if (sequence->class_index == offline_class)
             group += OFFLINE;
+        if (sequence->pending && !sequence_runs_ahead(sequence)) {
+            batch->is_awaited |= group == DECODES && sequence->needs_token;
+            continue;
+        }
         struct ranking *ranking = &batch->groups[group];
         ranking->entries[ranking->count++] = (struct ranked){
             ((uint64_t)sequence->class_index << TENANT_TURN_BITS | sequence->tenant->turn)
@@ -111,7 +114,7 @@ uint32_t batch_plan(const struct batch_limits *limits, const struct policy *poli
         batch.groups[i].entries = scratch + (size_t)i * count;
     collect(&batch, policy, by_arrival, count);
     add_decodes(&batch, &batch.groups[DECODES]);
-    batch.timed = batch.used && limits->chunk_us;
+    batch.timed = (batch.used || batch.is_awaited) && limits->chunk_us;
     add_prompts(&batch, &batch.groups[PROMPTS]);
     add_decodes(&batch, &batch.groups[OFFLINE + DECODES]);
     add_prompts(&batch, &batch.groups[OFFLINE + PROMPTS]);

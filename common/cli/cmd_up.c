@@ -205,8 +205,10 @@ static void print_classes(const struct up_settings *settings)
                 str_addf(&text, "  %s ", names[kind]);
                 slo_add_time(us[kind], &text);
             }
-        printf("  class      %s%s%s  %g%%", class->name, i == classes.standard ? " (default)" : "",
-               text.data, class->percentile);
+        if (text.length)
+            str_addf(&text, "  %g%%", class->percentile);
+        printf("  class      %s%s%s", class->name, i == classes.standard ? " (default)" : "",
+               text.data);
         if (class->priority != PRIORITY_NORMAL)
             printf("  priority %s", priority_names[class->priority]);
         printf("\n");

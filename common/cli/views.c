@@ -702,6 +702,12 @@ static enum status print_decisions(const struct json_value *root, bool color, st
     TRY(read_count(root, "kept", &kept, err));
     TRY(read_count(root, "choice", &choice, err));
     TRY(json_get_array(root, "decisions", &list, err));
+    if (!json_count(list) && percent >= 100)
+        return error_set(err, STATUS_NOT_FOUND,
+                         "the router has no decision%s%.140s: it keeps the newest %" PRId64
+                         ", since it started. --decisions, of the router and of baton up, keeps "
+                         "more",
+                         *id ? " about " : " yet", id, kept);
     if (!json_count(list))
         return error_set(err, STATUS_NOT_FOUND,
                          "the router has no decision%s%.140s: it samples %" PRId64

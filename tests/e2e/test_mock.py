@@ -101,6 +101,9 @@ def test_steps_and_reads_take_their_time(start_cluster, connect, tmp_path):
     profile.write_text(json.dumps(PROFILE))
     classes = "name=chat,ttft=60s,tpot=30s, name=rush,tpot=1ms,p=50, name=batch,e2e=10m,offline"
     cluster = start_cluster(flags=["--engine", "mock", "--profile", profile, "--slo-class", classes, "--slo-default", "chat"], settings=SETTINGS)
+    ready = (cluster.folder / "up.log").read_text()
+    assert "\n  placement  least-tokens\n  class      chat (default)  TTFT 1 min  TPOT 30 s  90%\n  class      rush  TPOT 1 ms  50%\n" in ready, ready
+    assert "\n  class      batch  E2E 10 min  90%  priority offline\n" in ready, ready
     client = connect(cluster)
     answer = client.generate(list(range(3, 323)), max_tokens=11, ignore_eos=True, temperature=0)
     assert answer.timing.ttft_us >= 30000 and answer.timing.tpot_us >= 20000
@@ -196,7 +199,7 @@ def rejection(cluster, client):
     assert f"request {free.headers['x-request-id']}" in cluster.command("trace", free.json["id"]).stdout
     name = cluster.generate("To be", slo_class="free", max_tokens=1)["request_id"]
     assert f"request {name}\n" in cluster.command("explain", "--last").stdout
-    for arguments, code, sentence in ((["unheard-of"], 1, "no decision about unheard-of: it samples 100% of the requests"), ([""], 2, "REQUEST_ID is empty"),
+    for arguments, code, sentence in ((["unheard-of"], 1, "no decision about unheard-of: it keeps the newest 1000, since it started"), ([""], 2, "REQUEST_ID is empty"),
                                       ([], 2, "give either REQUEST_ID or --last")):
         done = cluster.command("explain", *arguments)
         assert done.returncode == code and sentence in done.stderr, done.stderr

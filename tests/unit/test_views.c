@@ -266,6 +266,9 @@ static void test_decisions_that_are_none(void **state)
     static const char empty[] = "{\"request\": \"\", \"decisions\": []}"; /* --last */
     assert_int_equal(explain_view_print(empty, strlen(empty), false, &out, &err), STATUS_NOT_FOUND);
     assert_non_null(strstr(err.text, "the router has no decision yet: it samples"));
+    static const char all[] = "{\"sample_percent\": 100, \"kept\": 7, \"decisions\": []}";
+    assert_int_equal(explain_view_print(all, strlen(all), false, &out, &err), STATUS_NOT_FOUND);
+    assert_non_null(strstr(err.text, "no decision yet: it keeps the newest 7, since it started"));
     str_deinit(&out);
 }
 

@@ -230,8 +230,15 @@ static void test_a_text_that_repeats(void **state)
             assert_string_equal(got.models, cases[i].models);
         str_deinit(&mistakes);
     }
+    char *from_file[] = {"prog", "--config", (char *)write_file("model:\n  - a\n  - b\n")};
+    struct repeated got;
+    struct config_result result;
     struct str help;
     str_init(&help, 8192);
+    assert_int_equal(config_load(&repeats, 3, from_file, &got, &result, &help), STATUS_INVALID);
+    assert_non_null(strstr(help.data, "expected one value for 'model', but found a list: write "
+                                      "several as one text, with ',' between them\n"));
+    str_clear(&help);
     config_help(&repeats, &help);
     assert_non_null(strstr(help.data, "Models; may be repeated"));
     str_deinit(&help);

@@ -127,15 +127,23 @@ static void tell_end(const struct listener *listener, cyaml_err_t result)
     bool exact = !strncmp(what, "Expecting",
                           strlen("Expecting")); /* otherwise the end of the last good thing */
     add_place(out, listener->path, exact ? "" : "in or after ", listener->line);
-    if (!strncmp(what, "Expecting STRING", strlen("Expecting STRING")))
-        str_addf(out, "expected one value for '%s', but found %s\n", listener->name, kind_in(what));
-    else if (!strncmp(what, "Expecting MAPPING", strlen("Expecting MAPPING")))
+    char joint = 0;
+    for (size_t i = 0; i < listener->program->setting_count; i++)
+        if (!strcmp(listener->program->settings[i].name, listener->name))
+            joint = listener->program->settings[i].repeats;
+    if (!strncmp(what, "Expecting STRING", strlen("Expecting STRING"))) {
+        str_addf(out, "expected one value for '%s', but found %s", listener->name, kind_in(what));
+        if (joint)
+            str_addf(out, ": write several as one text, with '%c' between them", joint);
+        str_add(out, "\n");
+    } else if (!strncmp(what, "Expecting MAPPING", strlen("Expecting MAPPING"))) {
         str_addf(out, WHAT_TO_DO ", but found %s\n", kind_in(what));
-    else if (strstr(what, "already seen"))
+    } else if (strstr(what, "already seen")) {
         str_addf(out, "'%s' is given a second time\n", listener->name);
-    else
+    } else {
         str_addf(out, "this is not YAML that can be read (%s): " WHAT_TO_DO "\n",
                  no_yaml ? what + strlen(by_libyaml) : what);
+    }
 }
 
 void config_file_read(const struct config_program *program, const char *path,

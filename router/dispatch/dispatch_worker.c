@@ -580,6 +580,8 @@ static void on_prefilled(struct dispatch *dispatch, struct worker *worker,
     if (prefilled->attempt != request->life.attempt)
         return;
     request_life_on_sign(&request->life, dispatch->now_us, worker->key, prefilled->attempt);
+    if (!request->prefilled)
+        placement_found_cached(&dispatch->placement, &request->placing, prefilled->cached_tokens);
     if (!call->cached_known) /* other choices, and later attempts, find more */
         call->cached_tokens = prefilled->cached_tokens < call->prompt_count
                                   ? prefilled->cached_tokens

@@ -233,6 +233,11 @@ void placement_arrived(struct placement *placement, struct placement_request *re
  * moved. */
 void placement_track(struct placement *placement, struct placement_request *request,
                      const struct placement_use *use);
+/* The worker that computes its prompt says how many tokens its cache had: the books hold the other
+ * rows from now on. Call it before the steps that end the prompt (placement_worker_stepped), or
+ * rows that the books didn't expect count for other prompts. */
+void placement_found_cached(struct placement *placement, struct placement_request *request,
+                            uint64_t cached_tokens);
 /* Takes it out of the books and the queue. */
 void placement_ended(struct placement *placement, struct placement_request *request);
 /* True: other tenants have requests of its model, or had some in the last PLACEMENT_SHARE_US. */

@@ -226,6 +226,14 @@ void placement_track(struct placement *placement, struct placement_request *requ
     keep_promise(placement, request);
 }
 
+void placement_found_cached(struct placement *placement, struct placement_request *request,
+                            uint64_t cached_tokens)
+{
+    struct placement_use use = request->use;
+    request->cached_tokens = use.cached_tokens = cached_tokens;
+    placement_track(placement, request, &use);
+}
+
 /* Notes that the tenant has one request more, or less. Tenants beyond the map's limit, or without
  * memory, aren't seen by others. */
 static void count_here(struct placement *placement, const struct placement_request *request, int by)

@@ -415,6 +415,9 @@ static void replace(struct request_life *life, uint64_t worker, struct cause cau
     if (life->state == REQUEST_PREFILL && worker == life->prefill) {
         cause.avoid_prefill = worker;
         run_again(life, cause, out);
+    } else if (life->binding && worker == life->prefill) { /* no reader will tell that it is gone */
+        cause.avoid_prefill = worker;
+        run_again(life, cause, out);
     } else if (life->state == REQUEST_PREFILL && worker == life->decode) {
         life->decode = 0; /* another is chosen after Opened */
     } else if (life->state != REQUEST_DECODE || worker != life->decode) {
@@ -460,8 +463,7 @@ void request_life_on_silent(struct request_life *life, uint64_t worker, struct l
 {
     out->count = 0;
     /* The reader of a worker that hangs waits, as it hears heartbeats. */
-    if ((life->state == REQUEST_DECODE || life->binding) && worker == life->prefill &&
-        !life->computed)
+    if (life->state == REQUEST_DECODE && worker == life->prefill && !life->computed)
         run_again(life, (struct cause){.lost = true, .avoid_prefill = worker}, out);
     else
         replace(life, worker, (struct cause){.lost = true}, out);

@@ -7,6 +7,7 @@
  * before its first token, the state is REGIVE: the handle goes to another decode worker. With
  * `bind_late` each handle is in REGIVE first: the decode worker of the placement is a guess that
  * holds the place, and the real one is chosen when the prefill starts, from the loads of that time.
+ * Until then the loss of the prefill worker's session is that of the handle.
  * After other losses it is QUEUED again: prompt and emitted tokens are prefilled again. A placement
  * without a prefill worker leads to DECODE at once, where the prompt is computed. Cancel, deadline
  * and limits lead from each state to ENDED. If the prefill worker draws the last token (a prompt

@@ -383,6 +383,12 @@ void virtual_node_step_done(struct virtual_cluster *cluster, struct virtual_node
     const struct step_plan *plan = node->plan;
     node->stepping = false;
     scheduler_step_done(node->scheduler, plan, node->took_us, node->swap_us);
+    for (uint32_t i = 0; i < plan->part_count; i++) {
+        const struct planned_rows *part = &plan->parts[i];
+        struct virtual_call *call = run_of(cluster, node, part->sequence->key)->call;
+        if (part->samples && !call->prefilled && !call->ended)
+            placement_found_cached(&cluster->placement, &call->placing, call->cached_tokens);
+    }
     /* Prompts that end with it take their rows along. */
     placement_worker_stepped(&cluster->placement, node->key, node->shape.prefill_rows);
     for (uint32_t i = 0; i < plan->part_count; i++)

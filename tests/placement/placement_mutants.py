@@ -17,6 +17,10 @@ ALL = [
     # --- books
     Mutant("handle_kept", "a handle that is gone still counts at its prefill worker", "placement_books.c", ".requests = !use->confirmed,", ".requests = 1,"),
     Mutant("prefill_for_ever", "a computed prompt is still work", "placement_books.c", "use->working && !use->prefilled ? use->prompt_tokens", "use->working ? use->prompt_tokens"),
+    # --- a request's life (most of its mutants are tests/sim's)
+    Mutant("handle_outlives_session", "a handle without a reader outlives the session of its worker, for the reader to find out", "request_life.c",
+           "    } else if (life->binding && worker == life->prefill) {", "    } else if (false) {"),
+    Mutant("believed_rows", "the books keep the rows that the router believed in", "placement_books.c", "    request->cached_tokens = use.cached_tokens = cached_tokens;\n", "    request->cached_tokens = cached_tokens;\n"),
     Mutant("never_confirmed", "a handoff that is done stays unconfirmed", "placement_books.c", "use->confirmed ? 0 : use->prompt_tokens", "use->prompt_tokens"),
     Mutant("share_twice", "the old share stays in the books", "placement_books.c", "    is->work_tokens -= share->work_tokens;\n", ""),
     Mutant("list_keeps", "a request stays in the list of its old worker", "placement_books.c",

@@ -453,7 +453,8 @@ static void session_lost(struct sim *sim, uint32_t worker)
             continue;
         if (life->state == REQUEST_DECODE && life->decode == worker)
             note_left(&sim->requests[i]);
-        if (life->ends_at_prefill && life->prefill == worker) /* it may have opened */
+        bool unread = life->ends_at_prefill || life->binding; /* it may have opened */
+        if (unread && life->prefill == worker)
             sim->requests[i].costs++;
         if (sim->leaving[worker])
             moved(sim, i, worker, &out);

@@ -692,6 +692,20 @@ static void test_failures_before_the_decode_worker_is_bound(void **state)
     assert_int_equal(f->life.losses, 1);
     start(f);
     binding(f);
+    session_lost(f, P2);
+    expect(f, "");
+    session_lost(f, P1); /* no reader would tell that it is gone */
+    expect(f, ">1 release a1; place not p1");
+    assert_int_equal(f->life.losses, 1);
+    assert_int_equal(f->life.again, AGAIN_FREE);
+    start(f);
+    binding(f);
+    token(f, P1, 1, 1, FINISH_NONE);
+    request_life_on_moved(&f->life, P1, &f->out); /* its prompt is computed, but not read */
+    expect(f, ">1 release a1; place not p1");
+    assert_int_equal(f->life.losses, 0);
+    start(f);
+    binding(f);
     request_life_on_cancel(&f->life, &f->out);
     expect(f, ">1 release a1; finish cancelled none (cancelled)");
     token(f, P1, 1, 1, FINISH_EOS);

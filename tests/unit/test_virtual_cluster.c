@@ -185,6 +185,12 @@ static void test_a_prompt_takes_its_rows_along(void **state)
     struct virtual_worker worker = virtual_worker_default(ROLE_DECODE, &vllm_13b, 4096, 512);
     struct load load = {.count = 3, .prompt = 512, .answer = 9, .max_tokens = 9};
     struct virtual_cluster *cluster = open(&load, &worker, 1, 1);
+    virtual_cluster_run(cluster, 1);
+    /* The router believes that the worker has most of it. */
+    struct placement_request *first = &cluster->calls[0]->placing;
+    struct placement_use use = first->use;
+    first->cached_tokens = use.cached_tokens = 412;
+    placement_track(&cluster->placement, first, &use);
     virtual_cluster_run(cluster, step_us(&vllm_13b, prompt_shape(0, 512)) + 1);
     const struct candidate *prefill = candidates_get(&cluster->placement.candidates, 1);
     assert_int_equal(cluster->figures.prompt_rows, 512);

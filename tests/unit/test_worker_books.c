@@ -348,7 +348,19 @@ static void test_rows_that_were_computed_are_waited_for_no_more(void **state)
     use.prefilled = true;
     placement_track(&placement, &requests[0], &use);
     assert_int_equal(worker->computed_rows, 40);
-    placement_ended(&placement, &requests[1]); /* cancelled */
+    /* The router believed that 90 tokens of the next one were cached. The worker found none. */
+    use = (struct placement_use){
+        .prefill = 1, .working = true, .prompt_tokens = 100, .cached_tokens = 90};
+    placement_track(&placement, &requests[0], &use);
+    placement_found_cached(&placement, &requests[0], 0);
+    assert_int_equal(requests[0].cached_tokens, 0);
+    placement_worker_stepped(&placement, 1, 100);
+    assert_int_equal(worker->computed_rows, 140);
+    use.cached_tokens = 0;
+    use.prefilled = true;
+    placement_track(&placement, &requests[0], &use);
+    assert_int_equal(worker->computed_rows, 40); /* its 100, and not 10 */
+    placement_ended(&placement, &requests[1]);   /* cancelled */
     assert_int_equal(worker->computed_rows, 0);
     placement_ended(&placement, &requests[0]);
     placement_deinit(&placement);

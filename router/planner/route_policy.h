@@ -17,9 +17,9 @@
  * Cost: a list of at most ROUTE_EXACT workers is searched whole. A longer one, with n workers, is
  * searched in a random sample of 4 sqrt(n), with the holders of its prefix, and the ROUTE_BEST best
  * of each role are paired (ROUTE_EXACT of policies that compare): the power of d choices
- * (Mitzenmacher, TPDS'01). A joint policy scores these decode workers, and the holders, alone too. A
- * request that finds no place in the sample is searched for among all before it is told so: no bad
- * luck refuses one. It takes time in proportion to the workers, and to the decode workers with
+ * (Mitzenmacher, TPDS'01). A joint policy scores these decode workers, and the holders, alone too.
+ * A request that finds no place in the sample is searched for among all before it is told so: no
+ * bad luck refuses one. It takes time in proportion to the workers, and to the decode workers with
  * misfits or blocked pairs times the prefill workers. */
 #ifndef BATON_ROUTER_PLANNER_ROUTE_POLICY_H
 #define BATON_ROUTER_PLANNER_ROUTE_POLICY_H

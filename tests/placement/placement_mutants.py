@@ -20,6 +20,7 @@ ALL = [
     # --- a request's life (most of its mutants are tests/sim's)
     Mutant("handle_outlives_session", "a handle without a reader outlives the session of its worker, for the reader to find out", "request_life.c",
            "    } else if (life->binding && worker == life->prefill) {", "    } else if (false) {"),
+    Mutant("refusal_charged", "a refusal before anything was computed is charged", "request_life.c", "bool uncomputed = cause.refused && !life->ran;", "bool uncomputed = false;", long=True),
     Mutant("believed_rows", "the books keep the rows that the router believed in", "placement_books.c", "    request->cached_tokens = use.cached_tokens = cached_tokens;\n", "    request->cached_tokens = cached_tokens;\n"),
     Mutant("never_confirmed", "a handoff that is done stays unconfirmed", "placement_books.c", "use->confirmed ? 0 : use->prompt_tokens", "use->prompt_tokens"),
     Mutant("share_twice", "the old share stays in the books", "placement_books.c", "    is->work_tokens -= share->work_tokens;\n", ""),
@@ -280,6 +281,11 @@ ALL = [
     # --- goodput
     Mutant("selfish", "the misses of others don't count", "goodput.c", "out->others = misses_of_others(", "out->others = 0 * misses_of_others("),
     Mutant("none_behind", "prompts behind it aren't delayed", "goodput.c", "misses += misses_behind(", "misses += 0 * misses_behind("),
+    Mutant("none_beside", "answers beside it aren't slowed down", "goodput.c", "        misses +=\n            misses_beside(", "        misses += 0 *\n            misses_beside("),
+    Mutant("seconds_free", "seconds of prefill have no price", "goodput.c", "price += arrivals.ttft * busy_us", "price += 0 * arrivals.ttft * busy_us", long=True),
+    Mutant("budget_free", "room in steps has no price", "goodput.c", "double price = arrivals->tpot * lives_us", "double price = 0 * arrivals->tpot * lives_us", long=True),
+    Mutant("kv_free", "room in the pool has no price", "goodput.c", "    if (worker->is.pool_tokens)\n        price +=", "    if (false)\n        price +=", long=True),
+    Mutant("local_free", "chunks beside answers have no price: a prompt on a decode worker looks free", "goodput.c", "    if (roles.local) /*", "    if (false) /*", long=True),
     Mutant("chunks_free", "chunks cost the answers beside them nothing", "goodput.c", "double chunks_us = roles.local ? is->beside_us / fmax(left, 1) : 0;", "double chunks_us = 0 * left;"),
     Mutant("preemption_free", "preemption costs nothing", "goodput.c", "misses += predict_preemption(", "misses += 0 * predict_preemption("),
     Mutant("slack_free", "slack has no price", "goodput.c", "out->price = price_of(", "out->price = 0 * price_of("),

@@ -276,6 +276,36 @@ static void test_slack_has_a_price_while_requests_arrive(void **state)
     assert_near(pair(w, &w->d).price, 0);
 }
 
+/* Seconds of prefill, room in steps and room in the pool each have one. */
+static void test_each_kind_of_room_has_a_price(void **state)
+{
+    struct world *w = *state;
+    draws(&w->d, 8, 1e6);
+    for (int i = 0; i < 100; i++)
+        goodput_arrived(&w->demand, &w->request.is, 1, 1000000 + 50000 * (uint64_t)i);
+    w->pool.now_us = 6000000;
+    const struct goodput_demand all = w->demand;
+    w->demand.tpot = w->demand.tokens = 0;
+    assert_true(score(w, PREDICT_PREFILL, &w->d).price > 0);
+    assert_near(score(w, PREDICT_READER, &w->d).price, 0);
+    w->demand = all;
+    w->demand.ttft = w->demand.tpot = 0;
+    assert_near(score(w, PREDICT_PREFILL, &w->d).price, 0);
+    assert_true(score(w, PREDICT_READER, &w->d).price > 0);
+    w->d.is.is.pool_tokens = 0;
+    assert_near(score(w, PREDICT_READER, &w->d).price, 0);
+    w->demand = all;
+    w->demand.ttft = 0;
+    assert_true(score(w, PREDICT_READER, &w->d).price > 0);
+    /* Its chunks lengthen the steps of answers that arrive. */
+    struct predict_choice local = {.way = PREDICT_LOCAL, .decode = &w->d.is, .stays = true};
+    struct goodput_score whole, cached;
+    goodput_score(&w->config, &w->pool, &w->request, &local, &whole);
+    local.cached_tokens = 511;
+    goodput_score(&w->config, &w->pool, &w->request, &local, &cached);
+    assert_true(whole.price > 1.1 * cached.price);
+}
+
 /* --------------------------------------------------------------------------- weights, the floor */
 
 static void test_weights_follow_the_error_budget(void **state)
@@ -447,6 +477,7 @@ int main(void)
         T(test_chunks_lengthen_the_steps_of_others),
         T(test_answers_that_find_no_room_preempt),
         T(test_slack_has_a_price_while_requests_arrive),
+        T(test_each_kind_of_room_has_a_price),
         T(test_weights_follow_the_error_budget),
         T(test_late_requests_have_a_floor),
         T(test_ties_go_to_the_least_device_time),

@@ -290,7 +290,8 @@ static void test_retries_pause_longer_and_longer(void **state)
     f->life.limits.max_pause_us = 300;
     placed(f, P1, D1);
     refused(f, P1, 1, true);
-    expect(f, ">1 release a1; place not p1"); /* the first one at once */
+    expect(f, ">1 release a1; place not p1");    /* the first one at once */
+    assert_int_equal(f->life.again, AGAIN_FREE); /* nothing was computed */
     static const uint64_t pauses[] = {100, 200, 300, 300};
     uint64_t now_us = 1000;
     for (uint32_t i = 0; i < 4; i++) {

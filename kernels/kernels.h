@@ -58,8 +58,8 @@ extern const char *const isa_names[]; /* in the order of the enum; NULL ends the
  * without a GPU: the CPU backend behind two queues, with threads of their own, and device memory
  * that ends a process which touches it on the host (SIGSEGV). It gives the CPU's bytes. Its queues
  * run beside the host; those of DEFERRED_LATE stand still until the host waits for an event, asks
- * for it (kernels_passed), or a queue is full. So reading or changing memory too early is seen
- * every time. AUTO: the CPU. */
+ * for it (kernels_passed), or a queue is full. Every second event of KERNELS_MOVES passes at once.
+ * So reading or changing memory too early is seen in every run. AUTO: the CPU. */
 enum device { DEVICE_AUTO, DEVICE_CPU, DEVICE_DEFERRED, DEVICE_DEFERRED_LATE };
 extern const char *const device_names[]; /* in the order of the enum; NULL ends the list */
 

@@ -7,8 +7,9 @@
  *
  * Each stream is a bounded queue and a thread that takes its items one by one. An item holds the
  * call's structs, with real addresses. With `late` a stream stands still until the host asks for an
- * event, or the queue is full. KERNELS_STEPS alone calls the wrapped backend: transfers are copies
- * and need none. */
+ * event, or the queue is full. Every second event of KERNELS_MOVES is an exception: it passes at
+ * once, before steps that nothing orders it behind. KERNELS_STEPS alone calls the wrapped backend:
+ * transfers are copies and need none. */
 #ifndef BATON_KERNELS_DEFERRED_DEFERRED_H
 #define BATON_KERNELS_DEFERRED_DEFERRED_H
 

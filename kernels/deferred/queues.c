@@ -122,7 +122,14 @@ void deferred_call(struct kernels *kernels, const struct item *item)
 static enum status deferred_record(struct kernels *kernels, enum kernels_stream stream,
                                    kernels_event event)
 {
-    return deferred_push(kernels, stream, &(struct item){.kind = MARK, .event = event});
+    struct deferred *self = kernels->state;
+    (void)push(self, stream, &(struct item){.kind = MARK, .event = event});
+    if (self->late && stream == KERNELS_MOVES && event % 2 == 0) {
+        pthread_mutex_lock(&self->mutex);
+        await_event(self, &self->streams[stream], event);
+        pthread_mutex_unlock(&self->mutex);
+    }
+    return STATUS_OK;
 }
 
 static bool deferred_passed(struct kernels *kernels, enum kernels_stream stream,

@@ -35,7 +35,9 @@ struct run {
     struct side source, target; /* a source only where prefill is remote */
     struct answer *answers;
     uint32_t cached_tokens[2][REQUESTS]; /* as reported: at the source, at the target */
-    uint32_t most;                       /* answers of one step */
+    uint32_t steps;                      /* with answers */
+    uint32_t stepped[REQUESTS];          /* the last step of each answer */
+    uint32_t most;                       /* answers of one step; see count_together */
     uint32_t ended;                      /* ended sequences of the served ones */
     enum guests guests;
     uint32_t intruders_in, guests_out;
@@ -171,7 +173,7 @@ static uint64_t hash_logprobs(const struct token_logprobs *told)
     return hash_bytes(told->top_logprobs, told->top_count * sizeof *told->top_logprobs, hash);
 }
 
-static void note_token(struct run *run, const struct step_token *token, uint32_t *of_batch)
+static void note_token(struct run *run, const struct step_token *token)
 {
     uint64_t key = token->key.request;
     if (key == KEY_GUARD)
@@ -187,7 +189,17 @@ static void note_token(struct run *run, const struct step_token *token, uint32_t
     answer->logprobs[answer->count] = token->logprobs ? hash_logprobs(token->logprobs) : 0;
     assert_int_not_equal(token->logits_hash, 0);
     answer->hashes[answer->count++] = token->logits_hash;
-    ++*of_batch;
+    run->stepped[key] = run->steps;
+}
+
+/* Counts the answers of this step. On a device that runs ahead, an answer that needs its token on
+ * the host is in every second step. */
+static uint32_t count_together(const struct run *run)
+{
+    uint32_t count = 0, first = run->steps - (test_device() != DEVICE_CPU && run->steps > 1);
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        count += run->stepped[i] >= first;
+    return count;
 }
 
 /* For guests: all decode, so that more than prompts is computed again. Or early: the last one's
@@ -212,8 +224,10 @@ static void take(struct run *run, struct step_event *event)
             run->cached_tokens[1][key] = event->cached_tokens;
         break;
     case STEP_TOKENS:
+        run->steps++;
         for (uint32_t i = 0; i < event->token_count; i++)
-            note_token(run, &event->tokens[i], &of_batch);
+            note_token(run, &event->tokens[i]);
+        of_batch = count_together(run);
         run->most = of_batch > run->most ? of_batch : run->most;
         if (run->guests == GUESTS_AWAITED && is_time(run, of_batch))
             guests_come(run);

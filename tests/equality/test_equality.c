@@ -139,13 +139,19 @@ static void test_preempted_in_the_middle_of_a_prompt(void **state)
     }
 }
 
+static int leave_device(void **state)
+{
+    (void)state;
+    return unsetenv("BATON_TEST_DEVICE");
+}
+
 /* On queues that run late, beside the expected answers of the CPU: a prefix that is cached or a
  * prefill elsewhere, a way back after a preemption, and more than one thread. */
 static void test_on_a_device(void **state)
 {
     (void)state;
     if (getenv("BATON_TEST_DEVICE"))
-        return; /* the other tests run on it */
+        skip(); /* the other tests run on it */
     static const struct cell cells_here[] = {
         {.value = {[AXIS_BATCH] = 1,
                    [AXIS_CHUNK] = 1,
@@ -161,7 +167,7 @@ static void test_on_a_device(void **state)
         (void)expected_of(cell);
         setenv("BATON_TEST_DEVICE", "deferred-late", 1);
         run_cell(cell, SPOIL_NOTHING, answers);
-        unsetenv("BATON_TEST_DEVICE");
+        leave_device(NULL);
         if (!is_equal(cell, text, sizeof text))
             fail_msg("on a device, %s: %s", name, text);
     }
@@ -173,7 +179,7 @@ int main(void)
         cmocka_unit_test(test_requests_differ),
         cmocka_unit_test(test_a_bit_that_flips_shows),
         cmocka_unit_test(test_preempted_in_the_middle_of_a_prompt),
-        cmocka_unit_test(test_on_a_device),
+        cmocka_unit_test_teardown(test_on_a_device, leave_device),
         cmocka_unit_test(test_every_cell_gives_the_bytes_that_requests_give_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -366,6 +366,31 @@ static void test_only_an_order_holds_two_streams_together(void **state)
     }
 }
 
+/* The other way round: every second event of the moves is done before the steps that wait. */
+static void test_moves_may_be_earlier_than_steps(void **state)
+{
+    (void)state;
+    for (int ordered = 0; ordered <= 1; ordered++) {
+        struct kernels *kernels = open_reference(DEVICE_DEFERRED_LATE);
+        struct buffer buffer;
+        char back[4] = "";
+        kernels_event written, moved;
+        assert_int_equal(kernels_alloc(kernels, 4, &buffer), STATUS_OK);
+        assert_int_equal(kernels_record(kernels, KERNELS_MOVES, &moved), STATUS_OK);
+        assert_int_equal(kernels_upload(kernels, KERNELS_STEPS, &buffer, 0, "step", 4), STATUS_OK);
+        assert_int_equal(kernels_record(kernels, KERNELS_STEPS, &written), STATUS_OK);
+        if (ordered)
+            assert_int_equal(kernels_order(kernels, KERNELS_MOVES, KERNELS_STEPS, written),
+                             STATUS_OK);
+        assert_int_equal(kernels_read_back(kernels, KERNELS_MOVES, &buffer, 0, back, 4), STATUS_OK);
+        assert_int_equal(kernels_record(kernels, KERNELS_MOVES, &moved), STATUS_OK);
+        assert_memory_equal(back, ordered ? "step" : "\0\0\0\0", 4);
+        assert_int_equal(kernels_sync(kernels), STATUS_OK);
+        kernels_free(kernels, &buffer);
+        kernels_close(kernels);
+    }
+}
+
 static void test_events_count_up_on_each_stream(void **state)
 {
     (void)state;
@@ -504,6 +529,7 @@ int main(void)
         cmocka_unit_test(test_host_work_and_measurements_are_done_at_return),
         cmocka_unit_test(test_transfers_touch_host_memory_late),
         cmocka_unit_test(test_only_an_order_holds_two_streams_together),
+        cmocka_unit_test(test_moves_may_be_earlier_than_steps),
         cmocka_unit_test(test_events_count_up_on_each_stream),
         cmocka_unit_test(test_a_full_queue_lets_its_caller_wait),
         cmocka_unit_test(test_calls_are_counted),

@@ -54,6 +54,10 @@ void goodput_arrived(struct goodput_demand *demand, const struct predict_request
         demand->ttft * kept + (objective->ttft_us ? weight / (double)objective->ttft_us : 0);
     demand->tpot =
         demand->tpot * kept + (objective->tpot_us ? weight / (double)objective->tpot_us : 0);
+    demand->near_ttft =
+        demand->near_ttft * kept + (objective->ttft_us ? 1 / (double)objective->ttft_us : 0);
+    demand->near_tpot =
+        demand->near_tpot * kept + (objective->tpot_us ? 1 / (double)objective->tpot_us : 0);
     demand->arrivals = demand->arrivals * kept + 1;
     demand->tokens =
         demand->tokens * kept + (double)request->prompt_tokens + request->answer_tokens;
@@ -182,7 +186,9 @@ static double misses_of_others(const struct goodput_config *config,
 struct arrivals {
     double ttft, tpot;           /* sums of weight / objective a us, 1 / us^2 */
     double tokens;               /* a us */
-    double each_ttft, each_tpot; /* weight / objective of one arrival */
+    double computing;            /* workers that compute prompts */
+    double each_ttft;            /* weight / objective of one arrival */
+    double near_ttft, near_tpot; /* 1 / objective of one arrival */
 };
 
 static struct arrivals arrivals_of(const struct goodput_pool *pool)
@@ -197,8 +203,10 @@ static struct arrivals arrivals_of(const struct goodput_pool *pool)
     return (struct arrivals){.ttft = demand->ttft * rate / computing,
                              .tpot = demand->tpot * rate / decodes,
                              .tokens = demand->tokens * rate / decodes,
+                             .computing = computing,
                              .each_ttft = demand->ttft / demand->arrivals,
-                             .each_tpot = demand->tpot / demand->arrivals};
+                             .near_ttft = demand->near_ttft / demand->arrivals,
+                             .near_tpot = demand->near_tpot / demand->arrivals};
 }
 
 /* Prices the step budget and the KV of answers. Half of an answer's time is left, on average, when
@@ -210,7 +218,7 @@ static double price_of_answer(const struct candidate *worker, const struct arriv
     double takes = (double)request->prompt_tokens + request->answer_tokens;
     double free = (double)worker->is.pool_tokens - (double)worker->books.promised_tokens;
     double price = arrivals->tpot * lives_us * (is->step_us - is->step_before_us) / 2 *
-                   fmin(is->step_us * arrivals->each_tpot, 1);
+                   fmin(is->step_us * arrivals->near_tpot, 1);
     if (worker->is.pool_tokens)
         price += fmin(arrivals->tokens * lives_us / fmax(free, 1), 1) * takes / fmax(free, takes);
     return price;
@@ -226,14 +234,14 @@ static double price_of(const struct goodput_pool *pool, const struct goodput_req
     if (roles.computes && choice->evicted_tokens) /* a later prompt isn't found there any more */
         price += REUSED * arrivals.each_ttft *
                  predict_prefill_us(roles.computes, 0, choice->evicted_tokens, COST_P50);
-    /* An arrival that comes while the worker is busy waits as much longer as this prompt takes. The
-     * nearer its wait is to its objective, the likelier it is to have no slack for that. */
-    double busy_us = is->wait_us + is->prefill_us;
+    /* Arrivals go where the wait is least: this prompt delays them all, each by its share of one
+     * worker. The nearer their wait is to the objective, the likelier they have no slack for it. */
+    double busy_us = is->wait_us + is->prefill_us / fmax(arrivals.computing, 1);
     if (roles.computes && (!roles.local || !pool->prefills)) /* arrivals have their prompts here */
-        price += arrivals.ttft * busy_us * is->prefill_us * fmin(busy_us * arrivals.each_ttft, 1);
+        price += arrivals.ttft * busy_us * is->prefill_us * fmin(busy_us * arrivals.near_ttft, 1);
     if (roles.local) /* answers that arrive beside its chunks */
         price += arrivals.tpot * is->prefill_us * is->beside_us / fmax(steps, 1) *
-                 fmin((is->step_us + is->beside_us / fmax(steps, 1)) * arrivals.each_tpot, 1);
+                 fmin((is->step_us + is->beside_us / fmax(steps, 1)) * arrivals.near_tpot, 1);
     if (roles.draws && steps > 0)
         price += price_of_answer(roles.draws, &arrivals, &request->is, is);
     return price;

@@ -55,10 +55,11 @@ double goodput_weight(const struct goodput_class *slo, double percentile);
 
 /* Arrivals of one model, in a window that forgets: what later requests will need. Zeroed: none. */
 struct goodput_demand {
-    double ttft, tpot; /* sums of weight / objective, 1 / us */
-    double arrivals;   /* in the window */
-    double tokens;     /* KV of prompts and expected answers */
-    uint64_t at_us;    /* the last arrival */
+    double ttft, tpot;           /* sums of weight / objective, 1 / us */
+    double near_ttft, near_tpot; /* sums of 1 / objective */
+    double arrivals;             /* in the window */
+    double tokens;               /* KV of prompts and expected answers */
+    uint64_t at_us;              /* the last arrival */
 };
 void goodput_arrived(struct goodput_demand *demand, const struct predict_request *request,
                      double weight, uint64_t now_us);

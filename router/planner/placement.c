@@ -416,20 +416,32 @@ static void ask_policy(struct placement *placement, const struct placement_reque
     }
 }
 
-/* Notes what is to be expected of a place for a prompt. */
+/* Notes what is to be expected of a place for a prompt, and what of the reader that it is bound to
+ * in the end: errors are those of the last choice. */
 static void note_prediction(const struct placement *placement, struct placement_request *request,
-                            const struct asked *asked, const struct route_choice *choice)
+                            const struct placement_ask *ask, const struct asked *asked,
+                            const struct route_choice *choice)
 {
     const struct policy_ask *policy = &asked->policy;
     uint64_t computes = choice->prefill ? choice->prefill : choice->decode;
     struct predict_choice place = {
-        .way = choice->prefill ? PREDICT_PAIR : PREDICT_LOCAL,
-        .prefill = candidates_get(&placement->candidates, choice->prefill),
+        .way = ask->handle       ? PREDICT_READER
+               : choice->prefill ? PREDICT_PAIR
+                                 : PREDICT_LOCAL,
+        .prefill =
+            ask->handle ? policy->holder : candidates_get(&placement->candidates, choice->prefill),
         .decode = candidates_get(&placement->candidates, choice->decode),
-        .cached_tokens = policy->prefixes ? prefix_index_tokens(policy->prefixes, computes) : 0};
+        .cached_tokens = policy->prefixes ? prefix_index_tokens(policy->prefixes, computes) : 0,
+        .ready_us = ask->ready_us};
+    struct prediction is;
     if (!policy->request)
         return;
-    predict(&policy->request->is, &place, COST_P50, &request->predicted);
+    predict(&policy->request->is, &place, COST_P50, &is);
+    if (ask->handle) {
+        request->predicted.tpot_us = is.tpot_us;
+        return;
+    }
+    request->predicted = is;
     request->cached_tokens = place.cached_tokens;
     request->hopeless = asked->request.slo == NULL || goodput_is_late(&policy->request->is);
 }
@@ -478,8 +490,8 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
     pass->unheard -= request->heard != pass->facts;
     request->heard = pass->facts;
     set_lacks(&placement->queues[request->model], request, choice.outcome == ROUTE_NO_WORKER);
-    if (choice.outcome == ROUTE_PLACED && !ask->handle)
-        note_prediction(placement, request, &policy, &choice);
+    if (choice.outcome == ROUTE_PLACED && (!ask->handle || ask->ready_us > 0))
+        note_prediction(placement, request, ask, &policy, &choice);
     pass->chosen = choice.outcome == ROUTE_PLACED ? request->in : NULL;
     if (choice.outcome == ROUTE_FULL && !known && turned && full)
         note_full(placement, full, ask, asked.total_tokens);

@@ -3,8 +3,9 @@
  *     tournament knee|compare|ablation|calibration|overload|figure-1 [SETTING=VALUE]...
  *
  * Settings: workload, shape, policy (names; empty: all), seeds, count (requests of a run), profile,
- * link (bytes a second), noise (sigma of the steps' times), load (of the knee's rate), data (the
- * folder of the traces; BATON_DATA by default). */
+ * link (bytes a second), noise (sigma of the steps' times), load (of the knee's rate), rate (requests
+ * a second and device that is taken as the knee), data (the folder of the traces; BATON_DATA by
+ * default). */
 #include "common/base/str.h"
 #include "common/engine/mock/mock_engine.h"
 #include "tests/bench/tournament/contest.h"
@@ -26,7 +27,7 @@ static const struct shape shapes[] = {
 struct settings {
     const char *workload, *shape, *policy, *profile, *data;
     uint64_t seeds, count;
-    double link, noise, load;
+    double link, noise, load, rate;
     struct step_profile device;
 };
 
@@ -127,8 +128,9 @@ static double knee_of(const struct settings *settings, const struct shape *shape
 {
     struct contest contest = contest_of(settings, shape, workload, policy);
     struct error err;
-    double rate;
-    check(contest_knee(&contest, &rate, &err), &err);
+    double rate = settings->rate;
+    if (rate <= 0)
+        check(contest_knee(&contest, &rate, &err), &err);
     return rate;
 }
 
@@ -293,8 +295,10 @@ static bool read_setting(struct settings *settings, const char *text)
     const struct {
         const char *name;
         double *value;
-    } numbers[] = {
-        {"link=", &settings->link}, {"noise=", &settings->noise}, {"load=", &settings->load}};
+    } numbers[] = {{"link=", &settings->link},
+                   {"noise=", &settings->noise},
+                   {"load=", &settings->load},
+                   {"rate=", &settings->rate}};
     const struct {
         const char *name;
         uint64_t *value, most;
@@ -341,7 +345,7 @@ int main(int argc, char **argv)
     if (argc < 2) {
         fprintf(stderr,
                 "tournament knee|compare|ablation|calibration|overload|figure-1 "
-                "[workload|shape|policy|profile|data|seeds|count|link|noise|load=VALUE]...\n");
+                "[workload|shape|policy|profile|data|seeds|count|link|noise|load|rate=VALUE]...\n");
         return 2;
     }
     check(profile_read(settings.profile, &settings.device, &err), &err);

@@ -441,9 +441,7 @@ bool worker_take_steps(struct worker *worker, Baton__Worker__V1__StepReport *con
                                          .prefill_positions = reports[i]->prefill_positions,
                                          .decode_rows = reports[i]->decode_rows,
                                          .decode_context = reports[i]->decode_context};
-        cost_fit_learn(&worker->learnt.steps, &shape, (double)reports[i]->took_us);
-        if (shape.prefill_rows > worker->learnt.chunk_rows)
-            worker->learnt.chunk_rows = shape.prefill_rows;
+        worker_learnt_step(&worker->learnt, &shape, (double)reports[i]->took_us);
     }
     return true;
 }

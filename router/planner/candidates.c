@@ -6,6 +6,9 @@
 #include <string.h>
 
 #define FIRST_ITEMS 8
+#define KNOWN_STEPS 32  /* steps before a fit tells how long a step's prompt rows took */
+#define RECENT_US   4e6 /* steps that worker_learnt_prompts remembers, twice as much at most */
+#define MOST_PART   0.9
 #define TENANTS     65536 /* on one worker: at most as many as the router has requests */
 
 enum status candidates_init(struct candidates *candidates, size_t model_count)
@@ -388,6 +391,32 @@ void candidate_count_tenant(struct candidate *candidate, uint64_t tenant, int64_
 uint32_t candidate_requests_of(const struct candidate *candidate, uint64_t tenant)
 {
     return (uint32_t)(uintptr_t)map_get(candidate->tenants, tenant);
+}
+
+void worker_learnt_step(struct worker_learnt *learnt, const struct step_shape *shape,
+                        double took_us)
+{
+    const struct step_cost *cost = &learnt->steps.figures.cost;
+    cost_fit_learn(&learnt->steps, shape, took_us);
+    if (shape->prefill_rows > learnt->chunk_rows)
+        learnt->chunk_rows = shape->prefill_rows;
+    if (!shape->decode_rows || learnt->steps.figures.steps < KNOWN_STEPS)
+        return;
+    double rows_us = shape->prefill_rows * cost->prefill_row_us +
+                     (double)shape->prefill_positions * cost->prefill_position_us;
+    if (learnt->answers_us > RECENT_US) {
+        learnt->answers_us /= 2;
+        learnt->prompts_us /= 2;
+    }
+    learnt->chunk_us = rows_us > learnt->chunk_us ? rows_us : learnt->chunk_us;
+    learnt->answers_us += took_us;
+    learnt->prompts_us += rows_us < took_us ? rows_us : took_us;
+}
+
+double worker_learnt_prompts(const struct worker_learnt *learnt)
+{
+    double part = learnt->answers_us > 0 ? learnt->prompts_us / learnt->answers_us : 0;
+    return part < MOST_PART ? part : MOST_PART;
 }
 
 bool candidate_is_alone(const struct candidate *decode)

@@ -29,10 +29,18 @@
 /* Facts that the reports of a worker tell. Its owner updates them in place. */
 struct worker_learnt {
     struct cost_fit steps;
-    uint32_t chunk_rows;            /* most prompt rows that a step had; 0: not known */
+    uint32_t chunk_rows; /* most prompt rows that a step had; 0: not known */
+    double chunk_us;     /* most time that prompt rows took of a step with answers; 0: not known */
+    double answers_us, prompts_us;  /* lately, of steps with answers: all, and prompt rows' part */
     uint64_t lane_bytes_per_second; /* its last handoff's; 0: not known */
     double kv_bytes_per_token;      /* moved by its last handoff; 0: not known */
 };
+
+/* The worker reported a step that took so long. */
+void worker_learnt_step(struct worker_learnt *learnt, const struct step_shape *shape,
+                        double took_us);
+/* Returns the part of the time of answers' steps that prompts took lately, 0 .. 0.9. */
+double worker_learnt_prompts(const struct worker_learnt *learnt);
 
 /* A worker as a placement sees it. */
 struct route_worker {

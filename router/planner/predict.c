@@ -67,15 +67,24 @@ static double drawing_us(const struct candidate *worker, enum cost_quantile quan
 #define FULL_STEP_ROWS 128
 
 /* Returns the steps that the prompts take: a worker's steps compute as many rows as its largest one
- * did. A part of a step counts as this part, as prompts share steps. */
+ * did, and beside answers no more than took the most time so far. A part of a step counts as this
+ * part, as prompts share steps. */
 static double chunks_of(const struct candidate *worker, struct prompts prompts)
 {
-    double each = worker->is.learnt ? worker->is.learnt->chunk_rows : 0;
+    const struct worker_learnt *learnt = worker->is.learnt;
+    double each = learnt ? learnt->chunk_rows : 0;
     if (each <= 0)
         return prompts.requests > 1 ? prompts.requests : 1;
     if (each < FULL_STEP_ROWS)
         each = FULL_STEP_ROWS;
-    return prompts.rows > each ? prompts.rows / each : 1;
+    double chunks = prompts.rows > each ? prompts.rows / each : 1;
+    if (learnt->chunk_us > 0 && worker->books.drawing.rows) {
+        const struct step_cost *cost = &learnt->steps.figures.cost;
+        double rows_us =
+            prompts.rows * cost->prefill_row_us + prompts.positions * cost->prefill_position_us;
+        chunks = fmax(chunks, rows_us / learnt->chunk_us);
+    }
+    return chunks;
 }
 
 /* Returns the time of steps with all these prompts and the worker's drawing rows. */
@@ -246,7 +255,10 @@ static void predict_answer(const struct predict_request *request,
      * them before it. */
     double beside =
         reads ? beside_us(drawer, prompts_before(drawer, PRIORITY_OFFLINE), quantile) : 0;
-    out->tpot_us = out->step_us + (moved_us + beside) / steps;
+    /* Prompts that come later take as much of its time as others did lately. */
+    double part = drawer->is.learnt ? worker_learnt_prompts(drawer->is.learnt) : 0;
+    double later = out->step_us * part / (1 - part);
+    out->tpot_us = out->step_us + moved_us / steps + fmax(beside / steps, later);
     out->device_us += steps * (out->step_us - out->step_before_us);
 }
 

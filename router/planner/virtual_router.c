@@ -345,9 +345,7 @@ void virtual_reported(struct virtual_cluster *cluster, struct virtual_node *node
     uint32_t count;
     cluster->figures.steps++;
     cluster->figures.prompt_rows += node->shape.prefill_rows;
-    cost_fit_learn(&node->learnt.steps, &node->shape, reported * (double)node->took_us);
-    if (node->shape.prefill_rows > node->learnt.chunk_rows)
-        node->learnt.chunk_rows = node->shape.prefill_rows;
+    worker_learnt_step(&node->learnt, &node->shape, reported * (double)node->took_us);
     placement_worker_load(&cluster->placement, node->key, load.queued_tokens);
     if (index && cache) {
         prefix_index_free_blocks(index, node->key, load.blocks[KV_BLOCK_FREE]);

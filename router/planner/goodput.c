@@ -131,8 +131,8 @@ static double misses_behind(const struct candidate *worker, enum priority priori
         const struct books_prefill *here = &worker->books.prefill[i];
         for (unsigned b = behind ? books_next(here->slack_set, 1) : BOOKS_TIMES; b < BOOKS_TIMES;
              b = books_next(here->slack_set, b + 1)) {
-            double least_us = books_time_us(b) * exp2(-0.125),
-                   most_us = books_time_us(b) * exp2(0.125);
+            double least_us = books_time_us(b) * exp2(-0.5 / BOOKS_AN_OCTAVE),
+                   most_us = books_time_us(b) * exp2(0.5 / BOOKS_AN_OCTAVE);
             double part = (delay_us - least_us) / (most_us - least_us);
             misses += here->slack[b] * fmin(fmax(part, 0), 1);
         }
@@ -258,7 +258,6 @@ void goodput_score(const struct goodput_config *config, const struct goodput_poo
                    const struct goodput_request *request, const struct predict_choice *choice,
                    struct goodput_score *out)
 {
-    struct predict_choice asked = *choice;
     const struct slo_objective *objective = &request->is.objective;
     const struct roles roles = {.computes = predict_computes(choice),
                                 .draws = predict_draws(choice),
@@ -268,8 +267,7 @@ void goodput_score(const struct goodput_config *config, const struct goodput_poo
     bool each = off & GOODPUT_OFF_BANKED;
     miss_function *miss = off & GOODPUT_OFF_ERRORS ? miss_or_not : predict_miss_hopeless;
     *out = (struct goodput_score){.total = 0};
-    asked.stays = choice->stays || off & GOODPUT_OFF_DEPARTURES;
-    predict(&request->is, &asked, COST_P50, &out->is);
+    predict(&request->is, choice, COST_P50, &out->is);
     bool is_late = goodput_is_late(&request->is);
     if (!(off & GOODPUT_OFF_HONEST))
         out->p_miss = is_late ? 1 : own_miss(request, &out->is, predict_miss, each);

@@ -20,18 +20,17 @@
 #include "router/planner/predict.h"
 
 enum goodput_off {
-    GOODPUT_OFF_OWN = 1,          /* this request's P(miss) */
-    GOODPUT_OFF_OTHERS = 2,       /* the misses that it adds to others */
-    GOODPUT_OFF_TARDINESS = 4,    /* the convex term */
-    GOODPUT_OFF_PRICE = 8,        /* the shadow price */
-    GOODPUT_OFF_WEIGHTS = 16,     /* each miss counts 1 */
-    GOODPUT_OFF_ERRORS = 32,      /* P(miss) is 0 or 1, by the predicted time */
-    GOODPUT_OFF_BANKED = 64,      /* TPOT limits each step: it is no budget */
-    GOODPUT_OFF_DEPARTURES = 128, /* the step is that of now */
-    GOODPUT_OFF_FLOOR = 256,      /* late requests disturb others as much as they like */
-    GOODPUT_OFF_MEMORY = 512,     /* preemption is free */
-    GOODPUT_OFF_ALL = 1023,
-    GOODPUT_OFF_HONEST = 1024, /* no term of the total: p_miss isn't asked for, and is 0 */
+    GOODPUT_OFF_OWN = 1,       /* this request's P(miss) */
+    GOODPUT_OFF_OTHERS = 2,    /* the misses that it adds to others */
+    GOODPUT_OFF_TARDINESS = 4, /* the convex term */
+    GOODPUT_OFF_PRICE = 8,     /* the shadow price */
+    GOODPUT_OFF_WEIGHTS = 16,  /* each miss counts 1 */
+    GOODPUT_OFF_ERRORS = 32,   /* P(miss) is 0 or 1, by the predicted time */
+    GOODPUT_OFF_BANKED = 64,   /* TPOT limits each step: it is no budget */
+    GOODPUT_OFF_FLOOR = 128,   /* late requests disturb others as much as they like */
+    GOODPUT_OFF_MEMORY = 256,  /* preemption is free */
+    GOODPUT_OFF_ALL = 511,
+    GOODPUT_OFF_HONEST = 512, /* no term of the total: p_miss isn't asked for, and is 0 */
 };
 
 struct goodput_config {

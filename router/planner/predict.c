@@ -155,26 +155,16 @@ double predict_prefill_us(const struct candidate *worker, uint64_t cached, uint6
 
 /* --------------------------------------------------------------------------------- answers */
 
-/* Returns the step time of rows that draw, in `after_us`. */
-static double step_then_us(const struct candidate *worker, double after_us, double more_rows,
-                           double more_context, enum cost_quantile quantile)
-{
-    const struct worker_books *books = &worker->books;
-    double now_us = drawing_us(worker, quantile);
-    double rows = books->drawing.rows, context = (double)books->drawing.context;
-    if (after_us > 0 && now_us > 0)
-        worker_books_after(books, after_us / now_us, &rows, &context);
-    rows += books->coming.rows + more_rows;
-    context += (double)books->coming.context + more_rows * more_context;
-    return step_us(worker, 0, 0, rows, context, quantile);
-}
-
-double predict_step_us(const struct candidate *worker, double after_us, double rows, double context,
+/* Rows that leave are replaced by others in a busy hour: a step that counts on their leaving would
+ * make it look good to arrive late. */
+double predict_step_us(const struct candidate *worker, double more_rows, double more_context,
                        enum cost_quantile quantile)
 {
-    double without = step_then_us(worker, after_us, 0, 0, quantile);
-    double with = step_then_us(worker, after_us, rows, context, quantile);
-    return with > without ? with : without;
+    const struct worker_books *books = &worker->books;
+    double rows = books->drawing.rows + books->coming.rows + more_rows;
+    double context =
+        (double)books->drawing.context + (double)books->coming.context + more_rows * more_context;
+    return step_us(worker, 0, 0, rows, context, quantile);
 }
 
 double predict_lane_rate(const struct candidate *prefill, const struct candidate *decode)
@@ -240,13 +230,9 @@ static void predict_answer(const struct predict_request *request,
     bool reads = choice->way == PREDICT_PAIR || choice->way == PREDICT_READER;
     double prompt = (double)request->prompt_tokens, steps = request->answer_tokens - 1;
     double compute_us = choice->way == PREDICT_READER ? choice->ready_us : out->prefill_us;
-    double ready_us =
-        choice->way == PREDICT_READER ? choice->ready_us : out->wait_us + out->prefill_us;
-    double after_us = choice->stays ? 0 : ready_us;
     double moved_us = reads ? handoff_us(choice, prompt, rows, compute_us) : 0;
-    out->step_before_us = step_then_us(drawer, after_us, 0, 0, quantile);
-    double with_us = step_then_us(drawer, after_us, 1, prompt + 1, quantile);
-    out->step_us = with_us > out->step_before_us ? with_us : out->step_before_us;
+    out->step_before_us = predict_step_us(drawer, 0, 0, quantile);
+    out->step_us = fmax(predict_step_us(drawer, 1, prompt + 1, quantile), out->step_before_us);
     out->gap_us = moved_us + out->step_us;
     out->known &= is_known(drawer);
     if (steps <= 0)

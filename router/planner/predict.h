@@ -10,9 +10,9 @@
  *
  *   TPOT = (gap + steps for the rest of the answer + prompts that steps carry beside it)
  *          / (answer - 1)
- * The step is predicted for when the handoff happens: with the rows that have left by then, and the
- * ones that are on their way. An answer's TPOT is a budget: one that is ahead has banked slack
- * (predict_tolerance_us).
+ * The step is that of the rows which draw now and are on their way: others come for the ones that
+ * leave. Prompts take as much of its time as lately (worker_learnt_prompts). An answer's TPOT is a
+ * budget: one that is ahead has banked slack (predict_tolerance_us).
  *
  * A prediction errs. predict_error learns measured / predicted of a class, and says how likely a
  * time beyond an objective is. */
@@ -47,7 +47,6 @@ struct predict_choice {
     uint64_t cached_tokens;  /* on the worker that computes its prompt (prefix_index) */
     uint64_t evicted_tokens; /* cached ones of others that make room there */
     double ready_us;         /* PREDICT_READER: time until the prompt is computed */
-    bool stays;              /* rows don't leave before the handoff: for ablation */
 };
 
 struct prediction {
@@ -56,7 +55,7 @@ struct prediction {
     double wait_us;    /* before its prompt is computed */
     double prefill_us; /* its own rows, with the steps' own costs */
     double gap_us;     /* between tokens 1 and 2, with the first step */
-    /* Steps of the decode worker at the handoff: without the request, with it. `beside_us`: the
+    /* Steps of the decode worker: without the request, with it. `beside_us`: the
      * whole time that its prompt adds to the steps of the others (PREDICT_LOCAL, _MIRROR). */
     double step_before_us, step_us, beside_us;
     double device_us; /* taken from its workers: its own rows, and its share of steps */
@@ -79,9 +78,9 @@ double predict_wait_us(const struct candidate *worker, enum priority priority,
  * costs, beside the rows that the worker draws. */
 double predict_prefill_us(const struct candidate *worker, uint64_t cached, uint64_t rows,
                           enum cost_quantile quantile);
-/* Returns the step time there in `after_us`, with `rows` more drawing rows of `context` tokens
- * each. */
-double predict_step_us(const struct candidate *worker, double after_us, double rows, double context,
+/* Returns the step time there with the rows that are on their way, and `rows` more of `context`
+ * tokens each. */
+double predict_step_us(const struct candidate *worker, double rows, double context,
                        enum cost_quantile quantile);
 /* Returns the rate of the pair's lane in bytes a second; 0: not known. */
 double predict_lane_rate(const struct candidate *prefill, const struct candidate *decode);

@@ -2,20 +2,19 @@
 
 #include <math.h>
 
-#define LEAST_US   100.0
-#define PER_OCTAVE 4
+#define LEAST_US 500.0
 
 uint8_t books_time_bucket(double us)
 {
     if (!(us > LEAST_US))
         return 0;
-    double bucket = 1 + floor(log2(us / LEAST_US) * PER_OCTAVE);
+    double bucket = 1 + floor(log2(us / LEAST_US) * BOOKS_AN_OCTAVE);
     return bucket < BOOKS_TIMES - 1 ? (uint8_t)bucket : BOOKS_TIMES - 1;
 }
 
 double books_time_us(unsigned bucket)
 {
-    return LEAST_US * exp2((bucket - 0.5) / PER_OCTAVE);
+    return LEAST_US * exp2((bucket - 0.5) / BOOKS_AN_OCTAVE);
 }
 
 unsigned books_next(const uint64_t set[BOOKS_WORDS], unsigned bucket)

@@ -15,10 +15,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Times by powers of two, a quarter of an octave each: from 100 us to 18 s. The first bucket is
- * for what is shorter or over, the last for what is longer. */
-#define BOOKS_TIMES 72
-#define BOOKS_WORDS ((BOOKS_TIMES + 63) / 64)
+/* Times by powers of two, an eighth of an octave each: from 500 us to 21 s. The first bucket is for
+ * what is shorter or over, the last for what is longer. */
+#define BOOKS_AN_OCTAVE 8
+#define BOOKS_TIMES     125
+#define BOOKS_WORDS     ((BOOKS_TIMES + 63) / 64)
 /* Tokens by powers of two; the last: 2^19 and more. */
 #define BOOKS_LENGTHS 20
 /* The weight of a usual miss. */

@@ -2,6 +2,7 @@
  * many refuses nothing. */
 #include "router/planner/route_policy.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -430,9 +431,38 @@ static void test_a_sample_spreads_a_burst(void **state)
     candidates_deinit(&all);
 }
 
+static void test_steps_tell_what_prompts_take_beside_answers(void **state)
+{
+    (void)state;
+    static struct worker_learnt learnt;
+    const struct step_cost cost = {
+        .step_us = 1000, .prefill_row_us = 10, .decode_row_us = 20, .decode_context_us = 0.1};
+    const struct step_shape both = {100, 0, 10, 1000}, rows = {0, 0, 10, 1000},
+                            alone = {256, 0, 0, 0};
+    double rows_us = step_cost_predict(&cost, &rows), both_us = step_cost_predict(&cost, &both);
+    cost_fit_init(&learnt.steps, &cost, 1e6);
+    assert_true(worker_learnt_prompts(&learnt) <= 0);
+    for (int i = 0; i < 40; i++) {
+        worker_learnt_step(&learnt, &alone, step_cost_predict(&cost, &alone));
+        worker_learnt_step(&learnt, &both, both_us);
+        worker_learnt_step(&learnt, &rows, rows_us);
+    }
+    assert_int_equal(learnt.chunk_rows, 256);
+    assert_true(fabs(learnt.chunk_us - 1000) < 10);
+    double part = 1000 / (both_us + rows_us);
+    assert_true(fabs(worker_learnt_prompts(&learnt) - part) < 0.1 * part);
+    for (int i = 0; i < 20000; i++) /* prompts come no more */
+        worker_learnt_step(&learnt, &rows, rows_us);
+    assert_true(worker_learnt_prompts(&learnt) < 0.01);
+    for (int i = 0; i < 2000000; i += 100) /* a clock that is wrong */
+        worker_learnt_step(&learnt, &both, both_us / 1000);
+    assert_true(worker_learnt_prompts(&learnt) <= 0.9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps_tell_what_prompts_take_beside_answers),
         cmocka_unit_test(test_a_choice_is_the_best_of_all),
         cmocka_unit_test(test_who_is_there_is_counted),
         cmocka_unit_test(test_a_sample_refuses_nothing),

@@ -266,6 +266,10 @@ static void test_slack_has_a_price_while_requests_arrive(void **state)
     w->pool.decodes = 2;
     holds_prompt(&w->p, PRIORITY_NORMAL, 2000, 0); /* a backlog makes the prompt dearer */
     assert_true(pair(w, &w->d).price > once.price);
+    double backlog = pair(w, &w->d).price;
+    w->pool.prefills = 2; /* half of the arrivals, and each is delayed by half */
+    assert_true(pair(w, &w->d).price < backlog / 2);
+    w->pool.prefills = 1;
     struct predict_choice evicts = {.way = PREDICT_PREFILL, .prefill = &w->p.is};
     struct goodput_score spares, costs;
     goodput_score(&w->config, &w->pool, &w->request, &evicts, &spares);
@@ -298,12 +302,32 @@ static void test_each_kind_of_room_has_a_price(void **state)
     w->demand.ttft = 0;
     assert_true(score(w, PREDICT_READER, &w->d).price > 0);
     /* Its chunks lengthen the steps of answers that arrive. */
-    struct predict_choice local = {.way = PREDICT_LOCAL, .decode = &w->d.is, .stays = true};
+    struct predict_choice local = {.way = PREDICT_LOCAL, .decode = &w->d.is};
     struct goodput_score whole, cached;
     goodput_score(&w->config, &w->pool, &w->request, &local, &whole);
     local.cached_tokens = 511;
     goodput_score(&w->config, &w->pool, &w->request, &local, &cached);
     assert_true(whole.price > 1.1 * cached.price);
+}
+
+/* All terms of a score grow with the weight of a miss alike. */
+static void test_the_price_is_in_the_weight_of_a_miss(void **state)
+{
+    struct world *w = *state;
+    double price[2];
+    draws(&w->d, 8, 1e6);
+    holds_prompt(&w->p, PRIORITY_NORMAL, 2000, 0);
+    for (int heavy = 0; heavy < 2; heavy++) {
+        w->demand = (struct goodput_demand){0};
+        for (int i = 0; i < 100; i++)
+            goodput_arrived(&w->demand, &w->request.is, heavy ? 20 : 1,
+                            1000000 + 50000 * (uint64_t)i);
+        w->pool.now_us = 6000000;
+        w->d.is.is.pool_tokens = 0;
+        price[heavy] = pair(w, &w->d).price;
+    }
+    assert_true(price[0] > 0);
+    assert_near(price[1], 20 * price[0]);
 }
 
 /* --------------------------------------------------------------------------- weights, the floor */
@@ -478,6 +502,7 @@ int main(void)
         T(test_answers_that_find_no_room_preempt),
         T(test_slack_has_a_price_while_requests_arrive),
         T(test_each_kind_of_room_has_a_price),
+        T(test_the_price_is_in_the_weight_of_a_miss),
         T(test_weights_follow_the_error_budget),
         T(test_late_requests_have_a_floor),
         T(test_ties_go_to_the_least_device_time),

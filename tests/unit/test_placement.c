@@ -723,44 +723,45 @@ static void test_reserves(void **state)
         assert_int_equal(placement_reserve(cases[i].total, cases[i].pools), cases[i].reserve);
 }
 
-/* A handle's reader begins when the prompt is computed: answers that have ended by then are no
- * neighbours. */
-static void test_a_reader_is_chosen_for_when_its_prompt_is_computed(void **state)
+/* Errors of prediction are those of the reader that the request is bound to. */
+static void test_the_bound_reader_is_what_was_predicted(void **state)
 {
     (void)state;
     static struct placement placement;
     struct placement_request request;
     const struct placement_config config = {
         .model_count = 1, .policy = PLACEMENT_GOODPUT, .has_classes = true};
-    const struct route_worker workers[] = {plain(ROLE_PREFILL, 1), plain(ROLE_DECODE, 2),
-                                           plain(ROLE_DECODE, 3)};
-    const struct books_part leaves = {.drawing = true, .context = 100},
-                            stays = {.drawing = true, .context = 100, .left = 10};
+    const struct route_worker workers[] = {plain(ROLE_PREFILL, 1), plain(ROLE_DECODE, 2)};
+    const struct books_part draws = {.drawing = true, .context = 100, .left = 10};
+    const struct route_handle handle = {.prefill = 1};
+    struct placement_ask ask = {.request = {.prompt_tokens = 10, .total_tokens = 20},
+                                .predict = {.prompt_tokens = 10,
+                                            .answer_tokens = 100,
+                                            .answer_p90_tokens = 200,
+                                            .objective = {.tpot_us = 40000}},
+                                .percentile = 90};
+    uint64_t tokens;
     assert_int_equal(placement_init(&placement, &config), STATUS_OK);
     for (size_t i = 0; i < COUNT(workers); i++)
         assert_int_equal(placement_worker_set(&placement, 0, &workers[i]), STATUS_OK);
-    for (int i = 0; i < 600; i++)
-        worker_books_add(&candidates_get(&placement.candidates, 2)->books, &leaves);
-    for (int i = 0; i < 200; i++)
-        worker_books_add(&candidates_get(&placement.candidates, 3)->books, &stays);
     placement_arrived(&placement, &request, 0, 0);
-    placement_wait(&placement, &request, PLACEMENT_REGIVE, 1);
-    for (int later = 0; later < 2; later++) {
-        const struct route_handle handle = {.prefill = 1};
-        const struct placement_ask ask = {.request = {.prompt_tokens = 10, .total_tokens = 20},
-                                          .handle = &handle,
-                                          .predict = {.prompt_tokens = 10,
-                                                      .answer_tokens = 100,
-                                                      .answer_p90_tokens = 200,
-                                                      .objective = {.tpot_us = 40000}},
-                                          .ready_us = later ? 1e6 : 0,
-                                          .percentile = 90};
-        uint64_t tokens;
+    double before_us = 0;
+    for (int binds = 0; binds < 3; binds++) {
+        placement_wait(&placement, &request, binds ? PLACEMENT_REGIVE : PLACEMENT_NEW, 1);
         placement_begin(&placement, 0, 1);
         assert_ptr_equal(placement_next(&placement), &request);
+        ask.handle = binds ? &handle : NULL;
+        ask.ready_us = binds == 1 ? 1000 : 0; /* then its reader failed, with its answer begun */
         struct route_choice choice = placement_choose(&placement, &request, &ask, &tokens);
         assert_int_equal(choice.outcome, ROUTE_PLACED);
-        assert_int_equal(choice.decode, later ? 2 : 3);
+        placement_stop_waiting(&placement, &request);
+        assert_true(binds == 1 ? request.predicted.tpot_us > before_us + 1000
+                               : request.predicted.tpot_us >= before_us);
+        assert_true(binds < 2 || request.predicted.tpot_us <= before_us);
+        assert_true(request.predicted.ttft_us > 0);
+        before_us = request.predicted.tpot_us;
+        for (int i = 0; i < 100; i++) /* others come before it is bound */
+            worker_books_add(&candidates_get(&placement.candidates, 2)->books, &draws);
     }
     placement_ended(&placement, &request);
     placement_deinit(&placement);
@@ -769,7 +770,7 @@ static void test_a_reader_is_chosen_for_when_its_prompt_is_computed(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_reader_is_chosen_for_when_its_prompt_is_computed),
+        cmocka_unit_test(test_the_bound_reader_is_what_was_predicted),
         cmocka_unit_test(test_tenants_are_served_in_turns),
         cmocka_unit_test(test_a_worker_keeps_places_for_other_tenants),
         cmocka_unit_test(test_new_tenants_do_not_wait_behind_a_flood),

@@ -147,28 +147,44 @@ static void test_a_worker_of_unknown_cost_has_a_nominal_one(void **state)
 
 /* ----------------------------------------------------------------------------------------- TPOT */
 
-static void test_the_step_is_that_of_the_handoff(void **state)
+static void test_the_step_is_that_of_all_rows(void **state)
+{
+    (void)state;
+    struct worker p, d;
+    reset(&p, ROLE_PREFILL);
+    reset(&d, ROLE_DECODE);
+    draws(&d, 10, 100, 3000);
+    draws(&d, 20, 500, 2); /* others come for these */
+    assert_near(predict_step_us(&d.is, 0, 0, COST_P50),
+                1000 + 30 * 20 + 0.1 * (10 * 100 + 20 * 500));
+    const struct books_part coming = {.coming = true, .context = 300};
+    worker_books_add(&d.is.books, &coming);
+    double step_us = 1000 + 32 * 20 + 0.1 * (11000 + 300 + 513);
+    assert_near(predict_step_us(&d.is, 1, 513, COST_P50), step_us);
+    /* A prefill worker where it would wait for long doesn't make its reader look better. */
+    struct predict_choice choice = {.way = PREDICT_PAIR, .prefill = &p.is, .decode = &d.is};
+    assert_near(of(&REQUEST, choice).step_us, step_us);
+    holds_prompt(&p, PRIORITY_NORMAL, 100000);
+    assert_near(of(&REQUEST, choice).step_us, step_us);
+}
+
+/* Prompts beside answers: a step has no more of them than ever, and they take the answers' time. */
+static void test_prompts_share_the_steps_of_answers(void **state)
 {
     (void)state;
     struct worker d;
     reset(&d, ROLE_DECODE);
-    draws(&d, 10, 100, 3000); /* they stay */
-    draws(&d, 20, 500, 2);    /* they leave within 4 steps */
-    double now_us = 1000 + 30 * 20 + 0.1 * (10 * 100 + 20 * 500);
-    assert_near(predict_step_us(&d.is, 0, 0, 0, COST_P50), now_us);
-    double rows, context;
-    worker_books_after(&d.is.books, 4, &rows, &context);
-    assert_near(rows, 10);
-    assert_near(context, 10 * 104);
-    assert_near(predict_step_us(&d.is, 4 * now_us, 1, 513, COST_P50),
-                1000 + 11 * 20 + 0.1 * (10 * 104 + 513));
-    const struct books_part coming = {.coming = true, .context = 300};
-    worker_books_add(&d.is.books, &coming); /* it will be there too */
-    assert_near(predict_step_us(&d.is, 4 * now_us, 1, 513, COST_P50),
-                1000 + 12 * 20 + 0.1 * (10 * 104 + 300 + 513));
-    struct predict_choice stays = {
-        .way = PREDICT_READER, .decode = &d.is, .ready_us = 4 * now_us, .stays = true};
-    assert_near(of(&REQUEST, stays).step_us, 1000 + 32 * 20 + 0.1 * (11000 + 300 + 513));
+    d.learnt.chunk_us = 1000;
+    d.learnt.answers_us = 4000;
+    d.learnt.prompts_us = 1000;
+    struct predict_choice local = {.way = PREDICT_LOCAL, .decode = &d.is};
+    /* Nothing is beside it: steps may have 256 rows. */
+    assert_near(of(&REQUEST, local).prefill_us, prompt_us(2, 512, 512 * 511 / 2.0));
+    assert_near(of(&REQUEST, local).tpot_us, of(&REQUEST, local).step_us / 0.75);
+    draws(&d, 4, 100, 3000);
+    double all_us = prompt_us(0, 512, 512 * 511 / 2.0);
+    double shared_us = all_us + all_us / 1000 * (1000 + 4 * 20 + 40); /* rows are rounded up */
+    assert_true(fabs(of(&REQUEST, local).prefill_us - shared_us) < 0.01 * shared_us);
 }
 
 static void test_the_handoff_is_a_gap_of_the_bytes_that_are_left(void **state)
@@ -434,7 +450,8 @@ int main(void)
         cmocka_unit_test(test_ttft_of_an_idle_worker),
         cmocka_unit_test(test_a_prompt_waits_for_those_before_it),
         cmocka_unit_test(test_a_worker_of_unknown_cost_has_a_nominal_one),
-        cmocka_unit_test(test_the_step_is_that_of_the_handoff),
+        cmocka_unit_test(test_the_step_is_that_of_all_rows),
+        cmocka_unit_test(test_prompts_share_the_steps_of_answers),
         cmocka_unit_test(test_the_handoff_is_a_gap_of_the_bytes_that_are_left),
         cmocka_unit_test(test_prompts_beside_an_answer_lengthen_its_steps),
         cmocka_unit_test(test_tpot_is_a_budget),

@@ -2,10 +2,10 @@
  *
  *     tournament knee|compare|ablation|calibration|overload|figure-1 [SETTING=VALUE]...
  *
- * Settings: workload, shape, policy (names; empty: all), seeds, count (requests of a run), profile,
- * link (bytes a second), noise (sigma of the steps' times), load (of the knee's rate), rate (requests
- * a second and device that is taken as the knee), data (the folder of the traces; BATON_DATA by
- * default). */
+ * Settings: workload, shape, policy, without (a term; names; empty: all), seeds, count (requests of
+ * a run), profile, link (bytes a second), noise (sigma of the steps' times), load (of the knee's
+ * rate), rate (requests a second and device that is taken as the knee), data (the folder of the
+ * traces; BATON_DATA by default). */
 #include "common/base/str.h"
 #include "common/engine/mock/mock_engine.h"
 #include "tests/bench/tournament/contest.h"
@@ -24,8 +24,23 @@ static const struct shape shapes[] = {
 };
 #define SHAPES (sizeof shapes / sizeof *shapes)
 
+/* Terms of goodput's score. */
+static const struct {
+    const char *name;
+    uint32_t off;
+} terms[] = {{"all terms", 0},
+             {"own", GOODPUT_OFF_OWN},
+             {"others", GOODPUT_OFF_OTHERS},
+             {"tardiness", GOODPUT_OFF_TARDINESS},
+             {"price", GOODPUT_OFF_PRICE},
+             {"weights", GOODPUT_OFF_WEIGHTS},
+             {"errors", GOODPUT_OFF_ERRORS},
+             {"banked slack", GOODPUT_OFF_BANKED},
+             {"floor", GOODPUT_OFF_FLOOR},
+             {"memory", GOODPUT_OFF_MEMORY}};
+
 struct settings {
-    const char *workload, *shape, *policy, *profile, *data;
+    const char *workload, *shape, *policy, *without, *profile, *data;
     uint64_t seeds, count;
     double link, noise, load, rate;
     struct step_profile device;
@@ -181,26 +196,14 @@ static void table_compare(const struct settings *settings, const struct shape *s
 static void table_ablation(const struct settings *settings, const struct shape *shape,
                            const struct workload *workload)
 {
-    static const struct {
-        const char *name;
-        uint32_t off;
-    } terms[] = {{"all terms", 0},
-                 {"own", GOODPUT_OFF_OWN},
-                 {"others", GOODPUT_OFF_OTHERS},
-                 {"tardiness", GOODPUT_OFF_TARDINESS},
-                 {"price", GOODPUT_OFF_PRICE},
-                 {"weights", GOODPUT_OFF_WEIGHTS},
-                 {"errors", GOODPUT_OFF_ERRORS},
-                 {"banked slack", GOODPUT_OFF_BANKED},
-                 {"departures", GOODPUT_OFF_DEPARTURES},
-                 {"floor", GOODPUT_OFF_FLOOR},
-                 {"memory", GOODPUT_OFF_MEMORY}};
     double knee = knee_of(settings, shape, workload, PLACEMENT_LEAST_TOKENS);
     printf("\n**%s, %s**, %.2f requests a second and device\n\n| without | " ROW_HEAD,
            workload->name, shape->name, settings->load * knee);
     for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) {
         struct contest contest = contest_of(settings, shape, workload, PLACEMENT_GOODPUT);
         struct contest_result mean;
+        if (!is_chosen(settings->without, terms[i].name))
+            continue;
         contest.off = terms[i].off;
         contest.rate = settings->load * knee * (shape->prefills + shape->decodes);
         struct spread goodput = run_seeds(settings, contest, &mean);
@@ -287,11 +290,9 @@ static bool read_setting(struct settings *settings, const char *text)
 {
     const struct {
         const char *name, **value;
-    } names[] = {{"workload=", &settings->workload},
-                 {"shape=", &settings->shape},
-                 {"policy=", &settings->policy},
-                 {"profile=", &settings->profile},
-                 {"data=", &settings->data}};
+    } names[] = {{"workload=", &settings->workload}, {"shape=", &settings->shape},
+                 {"policy=", &settings->policy},     {"without=", &settings->without},
+                 {"profile=", &settings->profile},   {"data=", &settings->data}};
     const struct {
         const char *name;
         double *value;
@@ -331,6 +332,7 @@ int main(int argc, char **argv)
     struct settings settings = {.workload = "",
                                 .shape = "",
                                 .policy = "",
+                                .without = "",
                                 .profile = "a100-opt-13b-tp1-distserve",
                                 .data = getenv("BATON_DATA"),
                                 .seeds = 3,
@@ -343,9 +345,9 @@ int main(int argc, char **argv)
         if (!read_setting(&settings, argv[i]))
             argc = 0;
     if (argc < 2) {
-        fprintf(stderr,
-                "tournament knee|compare|ablation|calibration|overload|figure-1 "
-                "[workload|shape|policy|profile|data|seeds|count|link|noise|load|rate=VALUE]...\n");
+        fprintf(stderr, "tournament knee|compare|ablation|calibration|overload|figure-1 "
+                        "[workload|shape|policy|without|profile|data|seeds|count|link|noise|load|"
+                        "rate=VALUE]...\n");
         return 2;
     }
     check(profile_read(settings.profile, &settings.device, &err), &err);

@@ -3,6 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/engine/model/logits.h"
+#include "common/engine/model_engine.h"
 #include "tests/unit/engine_fixture.h"
 
 #include <setjmp.h>
@@ -299,6 +300,94 @@ static void test_min_tokens_bans_end_and_stop_ids(void **state)
     engine_close(engine);
 }
 
+/* --- steps that run ahead, counted --- */
+
+/* ASan tells of each allocation; a program without it has no such function. */
+__attribute__((weak)) int
+__sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void *, size_t),
+                                          void (*free_hook)(const volatile void *));
+
+static _Thread_local uint64_t allocated;
+
+static void count_malloc(const volatile void *memory, size_t bytes)
+{
+    (void)memory;
+    (void)bytes;
+    allocated++;
+}
+
+static void count_free(const volatile void *memory)
+{
+    (void)memory;
+}
+
+/* A decode step of two sequences, on tokens that are given. */
+static void two_rows(struct engine_sequence *pair, const struct sampling *sampling, uint32_t number)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        pair[i] = sequence_of(sampling, 1);
+        pair[i].position = number;
+        pair[i].index = number;
+        pair[i].tokens = TOKENS + number;
+        pair[i].blocks = i ? OTHER_BLOCKS : BLOCKS;
+        pair[i].prompt_rows = 0;
+    }
+}
+
+/* Each step behind the first is submitted before the results of the one before are there: by one
+ * upload, no wait and no allocation, and its logits are read back once. Its bytes are the CPU's. */
+static void test_a_step_that_runs_ahead_is_one_upload_and_no_wait(void **state)
+{
+    struct engine *cpu = *state, *engine;
+    enum { STEPS = 40 };
+    struct engine_config config = CONFIG;
+    struct engine_sequence flights[ENGINE_TICKETS][2], alone[2];
+    struct sampling sampling = sampling_with_hash();
+    struct error err;
+    engine_ticket tickets[ENGINE_TICKETS];
+    config.kernels.device = DEVICE_DEFERRED_LATE;
+    assert_int_equal(engine_open(&config, &engine, &err), STATUS_OK);
+    assert_int_equal(engine_attach_pool(engine, NULL, &err), STATUS_OK);
+    assert_true(engine_runs_ahead(engine));
+    const struct kernels *kernels = ((struct model_engine *)engine)->kernels;
+    if (__sanitizer_install_malloc_and_free_hooks)
+        assert_true(__sanitizer_install_malloc_and_free_hooks(count_malloc, count_free) > 0);
+    void *volatile one = malloc(1);
+    free(one);
+    assert_true(allocated == 1 || !__sanitizer_install_malloc_and_free_hooks);
+    for (uint32_t number = 0; number <= STEPS; number++) {
+        struct engine_sequence *next = flights[number % 2], *before = flights[(number + 1) % 2];
+        struct kernels_counts first = kernels_counts(kernels);
+        allocated = 0;
+        if (number < STEPS) {
+            two_rows(next, &sampling, number);
+            assert_int_equal(engine_submit(engine, next, 2, &tickets[number % 2], &err), STATUS_OK);
+            struct kernels_counts then = kernels_counts(kernels);
+            assert_int_equal(then.uploads - first.uploads, 1);
+            assert_int_equal(then.waits, first.waits);
+            assert_int_equal(then.allocations, first.allocations);
+            assert_in_range(then.read_backs - first.read_backs, 1, 2); /* tokens, logits */
+            assert_int_equal(then.copies, first.copies);
+            assert_int_equal(then.records - first.records, 2); /* its begin and end: its time */
+        }
+        if (number == 0)
+            continue;
+        assert_int_equal(engine_wait(engine, tickets[(number + 1) % 2], before, 2, &err),
+                         STATUS_OK);
+        struct kernels_counts last = kernels_counts(kernels);
+        assert_in_range(last.waits - first.waits, 1, 2); /* one for each stream */
+        assert_int_equal(last.allocations, first.allocations);
+        assert_int_equal(allocated, 0);
+        two_rows(alone, &sampling, number - 1);
+        step(cpu, alone, 2);
+        for (uint32_t i = 0; i < 2; i++) {
+            assert_int_equal(before[i].logits_hash, alone[i].logits_hash);
+            assert_int_equal(before[i].token, alone[i].token);
+        }
+    }
+    engine_close(engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_moves_that_are_refused),
         cmocka_unit_test(test_counters_tell_prompt_rows_from_decode_rows),
         cmocka_unit_test(test_min_tokens_bans_end_and_stop_ids),
+        cmocka_unit_test(test_a_step_that_runs_ahead_is_one_upload_and_no_wait),
     };
     return cmocka_run_group_tests(tests, open_engine, close_engine);
 }

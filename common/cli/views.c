@@ -613,6 +613,8 @@ static enum status print_verdict(const struct json_value *decision, struct str *
     if (!strcmp(verdict, "rejected"))
         str_addf(out, "  It was rejected (slo_unattainable): try again after %" PRId64 " s.\n",
                  retry_s);
+    else if (!strcmp(verdict, "held"))
+        str_add(out, "  It was held: it waits behind all requests that can attain.\n");
     else if (!strcmp(verdict, "let_through"))
         str_add(out, "  It was let through, to learn whether a rejection would have been right.\n");
     return STATUS_OK;

@@ -234,6 +234,8 @@ static void test_why_by_each_policy(void **state)
         {DECISIONS(BY("tomorrow's", "2", "tie", "taken",
                       OTHER("prefill-0", "true", "1") "," OTHER("p", "false", "1"), RUNS)),
          "  Further rules of the policy decide.\n"},
+        {DECISIONS(BY("goodput", "1", "only", "held", OTHER("p", "true", "1"), RUNS)),
+         "  It was held: it waits behind all requests that can attain.\n  not over yet\n"},
         {DECISIONS(BY("", "0", "least", "rejected", "", MISSED)),
          "attempt 1, 2.5 ms after its arrival: judged by the requests that wait before it\n"
          "  model llama, 700 prompt tokens\n  class chat: TTFT 400 ms, TPOT 40 ms\n"

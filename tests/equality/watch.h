@@ -1,6 +1,6 @@
 /* Records the rows of an engine's steps and the threads that compute them. The linker wraps
- * `engine_submit` and `pool_run` (--wrap). Results don't change; only the thread that computes a part
- * may differ, and this is recorded.
+ * `engine_submit` and `pool_run` (--wrap). Results don't change; only the thread that computes a
+ * part may differ, and this is recorded.
  *
  * Every third job of the pool begins only when all threads have a part of it. (So all operations
  * have their turn, and most jobs run as they come.) Otherwise a thread that wakes late may have

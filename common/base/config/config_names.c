@@ -56,6 +56,7 @@ static const char *const known[] = {
     "BATON_DECODE",
     "BATON_DEFAULT_DEADLINE",
     "BATON_DEPTH",
+    "BATON_DEVICE",
     "BATON_DISABLE_SHUFFLE",
     "BATON_DISABLE_TQDM",
     "BATON_DRAIN_TIMEOUT",

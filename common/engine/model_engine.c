@@ -108,7 +108,7 @@ static enum status make_flights(struct model_engine *engine)
     TRY(kernels_alloc(kernels, sequences * sizeof(uint32_t), &engine->score_table));
     TRY(kernels_host_alloc(kernels, sequences * sizeof(uint32_t), (void **)&engine->score_rows));
     for (int i = 0; i < (engine->base.runs_ahead ? ENGINE_TICKETS : 1); i++) {
-        struct step_flight *flight = &engine->flights[i];
+        struct queued_step *flight = &engine->flights[i];
         size_t bytes = engine->table_words * sizeof *flight->tables;
         TRY(kernels_host_alloc(kernels, bytes, (void **)&flight->tables));
         if (!kernels_info(kernels).device_is_host)

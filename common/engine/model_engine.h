@@ -11,7 +11,7 @@
 /* A step from engine_submit to engine_wait. Its tables lie one behind the other, as long as the
  * step needs them, and are uploaded together. Their places depend on the numbers of rows,
  * sequences, blocks and samples alone. */
-struct step_flight {
+struct queued_step {
     uint32_t *tables; /* [table_words] kernels_host_alloc */
     float *logits;    /* [max_sequences, vocab] read back; NULL: logits are read in place */
     kernels_event begun, ended, moved; /* moved: of KERNELS_MOVES, the blocks that it needs */
@@ -27,7 +27,7 @@ struct model_engine {
     struct sampler sampler;
     struct buffer pool;
     bool pool_is_ours;
-    struct step_flight flights[ENGINE_TICKETS]; /* the first one alone if it doesn't run ahead */
+    struct queued_step flights[ENGINE_TICKETS]; /* the first one alone if it doesn't run ahead */
     struct buffer tables;                       /* [table_words] of the step that is computed */
     size_t table_words;
     uint32_t *score_rows; /* [max_sequences] kernels_host_alloc */

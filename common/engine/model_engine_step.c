@@ -9,7 +9,7 @@
 
 /* Takes the next `count` numbers of the flight's tables. Gives their place on the device, and
  * returns the one on the host. */
-static uint32_t *take_table(struct model_engine *engine, struct step_flight *flight,
+static uint32_t *take_table(struct model_engine *engine, struct queued_step *flight,
                             uint32_t *used_words, size_t count, struct buffer *device)
 {
     uint32_t *host = flight->tables + *used_words;
@@ -20,7 +20,7 @@ static uint32_t *take_table(struct model_engine *engine, struct step_flight *fli
 }
 
 /* Fills the step's tables on the host. Returns how many numbers they have. */
-static uint32_t fill_tables(struct model_engine *engine, struct step_flight *flight,
+static uint32_t fill_tables(struct model_engine *engine, struct queued_step *flight,
                             const struct engine_sequence *sequences, uint32_t count,
                             struct step_batch *batch, struct llama_samples *samples)
 {
@@ -129,7 +129,7 @@ static enum status score_rows(struct model_engine *engine, struct engine_sequenc
 }
 
 /* Queues the step: its tables in one upload, the rows, and the logits' way to the host. */
-static enum status queue_step(struct model_engine *engine, struct step_flight *flight,
+static enum status queue_step(struct model_engine *engine, struct queued_step *flight,
                               struct engine_sequence *sequences, uint32_t count)
 {
     struct kernels *kernels = engine->kernels;
@@ -140,7 +140,7 @@ static enum status queue_step(struct model_engine *engine, struct step_flight *f
     for (uint32_t i = 0; i < count; i++)
         scores |= sequences[i].score_count > 0;
     flight->rows = batch.rows;
-    flight->moved = engine->moved;
+    flight->moved = engine->has_moved ? engine->moved : 0;
     if (engine->has_moved)
         TRY(kernels_order(kernels, KERNELS_STEPS, KERNELS_MOVES, engine->moved));
     engine->has_moved = false;
@@ -193,7 +193,7 @@ static void draw(struct model_engine *engine, struct engine_sequence *s, const f
 }
 
 /* The device failed in the flight's step. Its streams go on when no other step is in flight. */
-static enum status step_failed(struct model_engine *engine, const struct step_flight *flight,
+static enum status step_failed(struct model_engine *engine, const struct queued_step *flight,
                                enum status status, struct error *err)
 {
     if (!engine->base.in_flight)
@@ -206,7 +206,7 @@ enum status model_engine_submit(struct engine *base, struct engine_sequence *seq
                                 uint32_t count, engine_ticket ticket, struct error *err)
 {
     struct model_engine *engine = (struct model_engine *)base;
-    struct step_flight *flight = &engine->flights[base->runs_ahead ? ticket : 0];
+    struct queued_step *flight = &engine->flights[base->runs_ahead ? ticket : 0];
     enum status status = queue_step(engine, flight, sequences, count);
     return status == STATUS_OK ? STATUS_OK : step_failed(engine, flight, status, err);
 }
@@ -215,10 +215,10 @@ enum status model_engine_wait(struct engine *base, engine_ticket ticket,
                               struct engine_sequence *sequences, uint32_t count, struct error *err)
 {
     struct model_engine *engine = (struct model_engine *)base;
-    struct step_flight *flight = &engine->flights[base->runs_ahead ? ticket : 0];
+    struct queued_step *flight = &engine->flights[base->runs_ahead ? ticket : 0];
     const float *row = flight->logits;
     enum status status = kernels_wait(engine->kernels, KERNELS_STEPS, flight->ended);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK && flight->moved) /* its failures show in its own stream */
         status = kernels_wait(engine->kernels, KERNELS_MOVES, flight->moved);
     if (status == STATUS_OK && !row) /* in place: nothing was queued since */
         status = read_logits(engine, 0, NULL, &row);

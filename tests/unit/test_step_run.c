@@ -1,10 +1,16 @@
-/* step_run: only plans with rows count for the steps that fail in a row. */
+/* step_run: steps that fail in a row, and steps in flight on a device that does nothing before the
+ * host waits for it. */
 #include "common/worker/step_run.h"
+
+#include "common/base/failpoint.h"
+#include "common/engine/model_engine.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -40,10 +46,204 @@ static void test_a_plan_without_rows_resets_no_count_of_failed_steps(void **stat
     engine_close(run.engine);
 }
 
+/* --- steps in flight --- */
+
+enum { BLOCK_TOKENS = 8, BLOCKS = 32, CHUNK = 16, SEQUENCES = 4 };
+
+struct side {
+    struct step_run run;
+    struct step_events events;
+    struct step_load load;
+    struct engine_sequence inputs[ENGINE_TICKETS][SEQUENCES];
+};
+
+static void open_side(struct side *side, enum device device)
+{
+    struct engine_config config = {.model_dir = "tests/golden/models/llama",
+                                   .kernels = {.device = device, .f32 = true, .threads = 1},
+                                   .block_tokens = BLOCK_TOKENS,
+                                   .block_count = BLOCKS,
+                                   .max_rows = CHUNK + SEQUENCES,
+                                   .max_sequences = SEQUENCES};
+    struct error err = {""};
+    *side = (struct side){.run = {.load = &side->load, .events = &side->events}};
+    struct step_run *run = &side->run;
+    if (engine_open(&config, &run->engine, &err) != STATUS_OK ||
+        engine_attach_pool(run->engine, NULL, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    run->runs_ahead = engine_runs_ahead(run->engine);
+    for (int i = 0; i < ENGINE_TICKETS; i++)
+        run->flights[i].inputs = side->inputs[i];
+    struct scheduler_config schedule = {.block_tokens = BLOCK_TOKENS,
+                                        .block_count = BLOCKS,
+                                        .max_sequences = SEQUENCES,
+                                        .chunk_tokens = CHUNK,
+                                        .context = 128,
+                                        .runs_ahead = run->runs_ahead};
+    assert_int_equal(scheduler_create(&schedule, &run->scheduler), STATUS_OK);
+    assert_int_equal(step_events_init(&side->events, SEQUENCES), STATUS_OK);
+}
+
+static void close_side(struct side *side)
+{
+    scheduler_destroy(side->run.scheduler);
+    engine_close(side->run.engine);
+    step_events_deinit(&side->events);
+}
+
+/* A prompt that is handed off. */
+static void add(struct side *side, uint64_t request, uint32_t token_count)
+{
+    struct sequence_spec spec = {.key = {request, 1},
+                                 .plan = PLAN_HAND_OFF,
+                                 .token_count = token_count,
+                                 .tokens = calloc(token_count, sizeof(uint32_t)),
+                                 .sampling = sampling_default(),
+                                 .needs_token = true};
+    struct error err;
+    assert_int_equal(scheduler_add(side->run.scheduler, &spec, &err), STATUS_OK);
+    assert_non_null(scheduler_reserve(side->run.scheduler, 0));
+}
+
+static void go_around(struct side *side)
+{
+    step_run_plan(&side->run, scheduler_plan(side->run.scheduler, 0));
+}
+
+/* Returns the next event, which must be of this kind and about this request. */
+static struct step_event next(struct side *side, enum step_event_kind kind, uint64_t request)
+{
+    struct step_event *event = ring_pop(side->events.posted);
+    assert_non_null(event);
+    struct step_event copy = *event;
+    assert_int_equal(copy.kind, kind);
+    assert_int_equal(kind == STEP_TOKENS ? event->tokens[0].key.request : copy.key.request,
+                     request);
+    step_events_recycle(&side->events, event);
+    return copy;
+}
+
+static void expect_no_event(struct side *side)
+{
+    assert_null(ring_pop(side->events.posted));
+}
+
+static uint32_t free_blocks(const struct side *side)
+{
+    return scheduler_load(side->run.scheduler).blocks[KV_BLOCK_FREE];
+}
+
+static struct kernels_counts counts_of(const struct side *side)
+{
+    return kernels_counts(((struct model_engine *)side->run.engine)->kernels);
+}
+
+/* Each step costs one upload and one wait, for the step before it, and allocates nothing. */
+static void test_results_come_one_step_late(void **state)
+{
+    (void)state;
+    struct side side;
+    open_side(&side, DEVICE_DEFERRED_LATE);
+    add(&side, 1, 4 * CHUNK);
+    struct kernels_counts before = counts_of(&side), after;
+    go_around(&side);
+    after = counts_of(&side);
+    assert_int_equal(side.run.in_flight, 1);
+    assert_int_equal(after.uploads, before.uploads + 1);
+    assert_int_equal(after.waits, before.waits);
+    expect_no_event(&side);
+    for (uint32_t chunk = 1; chunk < 4; chunk++) {
+        before = after;
+        go_around(&side);
+        after = counts_of(&side);
+        assert_int_equal(side.run.in_flight, 1);
+        assert_int_equal(after.uploads, before.uploads + 1);
+        assert_int_equal(after.waits, before.waits + 1);
+        assert_int_equal(after.read_backs, before.read_backs + (chunk == 3));
+        assert_int_equal(after.allocations, before.allocations);
+        assert_int_equal(next(&side, STEP_READY, 1).ready_tokens, chunk * CHUNK);
+        expect_no_event(&side);
+    }
+    go_around(&side);
+    assert_int_equal(side.run.in_flight, 0);
+    assert_int_equal(next(&side, STEP_READY, 1).ready_tokens, 4 * CHUNK);
+    next(&side, STEP_TOKENS, 1);
+    expect_no_event(&side);
+    close_side(&side);
+}
+
+static void test_a_cpu_has_no_step_in_flight(void **state)
+{
+    (void)state;
+    struct side side;
+    open_side(&side, DEVICE_CPU);
+    add(&side, 1, 2 * CHUNK);
+    go_around(&side);
+    assert_int_equal(side.run.in_flight, 0);
+    assert_int_equal(next(&side, STEP_READY, 1).ready_tokens, CHUNK);
+    close_side(&side);
+}
+
+/* The one behind it has rows of the same sequence, and of another one. Only the step that failed by
+ * itself counts. */
+static void test_a_step_that_fails_takes_the_one_behind_it_along(void **state)
+{
+    (void)state;
+    struct side side;
+    struct error err;
+    open_side(&side, DEVICE_DEFERRED_LATE);
+    setenv("BATON_FAILPOINTS", "step.fails=fail", 1);
+    assert_int_equal(failpoint_init("step_run", &err), STATUS_OK);
+    add(&side, 1, CHUNK + CHUNK / 2);
+    add(&side, 2, CHUNK);
+    go_around(&side);
+    expect_no_event(&side);
+    go_around(&side);
+    assert_int_equal(next(&side, STEP_FAILED, 1).status, STATUS_INTERNAL);
+    expect_no_event(&side);
+    go_around(&side); /* the rest of the second prompt is behind the step that counts as failed */
+    assert_int_equal(next(&side, STEP_FAILED, 2).status, STATUS_INTERNAL);
+    step_run_land(&side.run);
+    expect_no_event(&side);
+    assert_int_equal(side.run.failed_in_row, 1);
+    assert_int_equal(atomic_load(&side.load.steps_failed), 1);
+    for (uint64_t request = 1; request <= 2; request++)
+        step_run_remove(&side.run,
+                        scheduler_find(side.run.scheduler, (struct sequence_key){request, 1}));
+    assert_int_equal(free_blocks(&side), BLOCKS);
+    add(&side, 3, CHUNK);
+    go_around(&side);
+    step_run_land(&side.run);
+    next(&side, STEP_READY, 3);
+    next(&side, STEP_TOKENS, 3);
+    assert_int_equal(side.run.failed_in_row, 0);
+    close_side(&side);
+}
+
+static void test_a_sequence_that_is_removed_in_flight(void **state)
+{
+    (void)state;
+    struct side side;
+    open_side(&side, DEVICE_DEFERRED_LATE);
+    add(&side, 1, 2 * CHUNK);
+    go_around(&side);
+    step_run_remove(&side.run, scheduler_find(side.run.scheduler, (struct sequence_key){1, 1}));
+    assert_null(scheduler_find(side.run.scheduler, (struct sequence_key){1, 1}));
+    assert_int_equal(free_blocks(&side), BLOCKS - 2 * CHUNK / BLOCK_TOKENS);
+    step_run_land(&side.run);
+    assert_int_equal(free_blocks(&side), BLOCKS);
+    expect_no_event(&side);
+    close_side(&side);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_plan_without_rows_resets_no_count_of_failed_steps),
+        cmocka_unit_test(test_results_come_one_step_late),
+        cmocka_unit_test(test_a_cpu_has_no_step_in_flight),
+        cmocka_unit_test(test_a_sequence_that_is_removed_in_flight),
+        cmocka_unit_test(test_a_step_that_fails_takes_the_one_behind_it_along),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,11 +5,28 @@
 
 /* --- the plan --- */
 
-bool life_is_barred(const struct life *life, const struct sequence *sequence)
+static bool goes_on(const struct life *life, const struct sequence *sequence)
 {
     uint32_t answer = sequence_answer_count(sequence) + sequence->pending;
-    return sequence->pending && (sequence->needs_token || answer >= sequence->sampling.max_tokens ||
-                                 sequence->token_count + sequence->pending >= life->config.context);
+    return answer < sequence->sampling.max_tokens &&
+           sequence->token_count + sequence->pending < life->config.context;
+}
+
+bool life_awaits_token(const struct life *life, const struct sequence *sequence)
+{
+    size_t cursor = 0;
+    if (sequence->state != SEQUENCE_DECODE || !sequence->needs_token || !goes_on(life, sequence))
+        return false;
+    for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));)
+        if (other->state == SEQUENCE_DECODE && other->needs_token && other->pending &&
+            goes_on(life, other))
+            return true;
+    return false;
+}
+
+bool life_is_barred(const struct life *life, const struct sequence *sequence)
+{
+    return (sequence->pending && !goes_on(life, sequence)) || life_awaits_token(life, sequence);
 }
 
 void check_before(struct life *life)
@@ -25,7 +42,8 @@ void check_before(struct life *life)
                              .promoted = sequence->promoted,
                              .preempted = sequence->preempted,
                              .arriving = sequence->arriving,
-                             .barred = life_is_barred(life, sequence)};
+                             .barred = life_is_barred(life, sequence),
+                             .awaits_token = life_awaits_token(life, sequence)};
 }
 
 const struct planned_rows *life_part_of(const struct step_plan *plan,

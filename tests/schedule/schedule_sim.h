@@ -115,7 +115,7 @@ struct glimpse {
     uint64_t ran_us;
     uint32_t computed;
     bool promoted, preempted, arriving;
-    bool barred; /* the host must know its last token first */
+    bool barred, awaits_token;
 };
 
 /* A part of a step in flight, as the device got it. */
@@ -212,7 +212,10 @@ void check_fed(struct life *life, const struct step_plan *plan);
 /* A part's sequence got its result, if that counts. */
 void life_tell(struct life *life, const struct planned_rows *part, uint32_t token);
 
-/* Its last token is in flight, and the host must know it before its next row, or it is the last. */
+/* The host must know its last token before its next row, and that token is in flight, or it waits
+ * for others that are so. */
+bool life_awaits_token(const struct life *life, const struct sequence *sequence);
+/* It may have no row in this plan: it awaits a token, or its last one is in flight. */
 bool life_is_barred(const struct life *life, const struct sequence *sequence);
 void check_before(struct life *life); /* records all sequences for the checks that follow */
 void check_reserved(struct life *life, const struct sequence *sequence);

@@ -29,8 +29,8 @@ static struct chunk chunk_of(struct life *life, const struct step_plan *plan)
         const struct planned_rows *part = life_part_of(plan, sequence);
         uint32_t end = sequence->computed + (part ? part->row_count : 0);
         chunk.disturbed |= sequence->state != life->before[i].state;
-        chunk.timed |= life->config.chunk_us && life->before[i].barred && sequence->needs_token &&
-                       sequence->state == SEQUENCE_DECODE && !life_is_offline(sequence);
+        chunk.timed |=
+            life->config.chunk_us && life->before[i].awaits_token && !life_is_offline(sequence);
         if (sequence->state != SEQUENCE_PREFILL || end == sequence->prompt_count)
             continue;
         double us = cost_model_prefill_us(&life->cost, end, 1);

@@ -11,8 +11,8 @@ struct batch {
     uint32_t places_left; /* sequences */
     uint32_t rows_left, prompt_rows_left;
     const struct cost_model *cost;
-    bool timed;      /* answers wait for the step: prompts have us_left, or least_rows_left */
-    bool is_awaited; /* by an answer that goes on behind it, once the host knows its token */
+    bool timed;    /* answers wait for the step: prompts have us_left, or least_rows_left */
+    bool is_split; /* answers that need their tokens are in flight: the others like them wait */
     double us_left;
     uint32_t least_rows_left; /* prompts have these whatever time they take */
 };
@@ -31,8 +31,11 @@ static void collect(struct batch *batch, const struct policy *policy,
         int group = decodes ? DECODES : PROMPTS;
         if (sequence->class_index == offline_class)
             group += OFFLINE;
-        if (sequence->pending && !sequence_runs_ahead(sequence)) {
-            batch->is_awaited |= group == DECODES && sequence->needs_token;
+        if (sequence->pending && !sequence_goes_on(sequence))
+            continue;
+        if (sequence->pending && sequence->needs_token) {
+            batch->is_split |= decodes;
+            batch->timed |= group == DECODES;
             continue;
         }
         struct ranking *ranking = &batch->groups[group];
@@ -55,6 +58,18 @@ static void add_part(struct batch *batch, struct sequence *sequence, uint32_t ro
                               .token_from = PLANNED_TOKENS_KNOWN};
     batch->places_left--;
     batch->rows_left -= rows;
+}
+
+/* Takes out the answers that need their tokens. Otherwise half of them would be in each step, and
+ * each step costs the same however few rows it has. Returns true if some were taken out. */
+static bool keep_together(struct ranking *ranking)
+{
+    uint32_t kept = 0, count = ranking->count;
+    for (uint32_t i = 0; i < count; i++)
+        if (!ranking->entries[i].sequence->needs_token)
+            ranking->entries[kept++] = ranking->entries[i];
+    ranking->count = kept;
+    return kept < count;
 }
 
 static void add_decodes(struct batch *batch, struct ranking *ranking)
@@ -113,8 +128,12 @@ uint32_t batch_plan(const struct batch_limits *limits, const struct policy *poli
     for (uint32_t i = 0; i < BATCH_GROUPS; i++)
         batch.groups[i].entries = scratch + (size_t)i * count;
     collect(&batch, policy, by_arrival, count);
+    if (batch.is_split) {
+        batch.timed |= keep_together(&batch.groups[DECODES]);
+        keep_together(&batch.groups[OFFLINE + DECODES]);
+    }
     add_decodes(&batch, &batch.groups[DECODES]);
-    batch.timed = (batch.used || batch.is_awaited) && limits->chunk_us;
+    batch.timed = (batch.used || batch.timed) && limits->chunk_us;
     add_prompts(&batch, &batch.groups[PROMPTS]);
     add_decodes(&batch, &batch.groups[OFFLINE + DECODES]);
     add_prompts(&batch, &batch.groups[OFFLINE + PROMPTS]);

@@ -105,12 +105,10 @@ static inline bool sequence_computes(const struct sequence *sequence)
     return sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE;
 }
 
-/* Returns true if its next row may take its token from the step in flight, which draws it. Not if
- * that token is the last by count. If it turns out to end the answer, that row is one too many. */
-static inline bool sequence_runs_ahead(const struct sequence *sequence)
+/* Returns false if the answer ends by count with the tokens in flight. */
+static inline bool sequence_goes_on(const struct sequence *sequence)
 {
-    return !sequence->needs_token &&
-           sequence->token_count + sequence->pending < sequence->token_capacity - 1;
+    return sequence->token_count + sequence->pending < sequence->token_capacity - 1;
 }
 
 /* Returns the answer's known tokens so far, drawn here or before. */

@@ -125,6 +125,7 @@ static void intruder_comes(struct run *run, uint32_t number, uint32_t blocks)
     free(spec.tokens);
     spec.tokens = calloc(spec.token_count, sizeof *spec.tokens);
     assert_non_null(spec.tokens);
+    spec.tokens[0] = number; /* otherwise one would wait for the other's rows */
     side_add(&run->target, &spec);
 }
 

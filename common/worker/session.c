@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
+#include "common/base/u32.h"
 #include "common/net/membership/worker_message.h"
 #include "common/worker/wire.h"
 
@@ -216,10 +217,10 @@ static void send_batch(struct session *session, Baton__Worker__V1__Tokens *batch
         session_send(session, &up);
 }
 
-static void send_tokens(struct session *session, const struct step_token *tokens, uint32_t count,
-                        Baton__Worker__V1__Tokens *batch)
+/* Sends at most MAX_TOKENS_MESSAGE tokens. */
+static void send_some(struct session *session, const struct step_token *tokens, uint32_t count,
+                      Baton__Worker__V1__Tokens *batch)
 {
-    ASSERT(count <= MAX_TOKENS_MESSAGE);
     Baton__Worker__V1__Token items[MAX_TOKENS_MESSAGE];
     Baton__Worker__V1__Token *pointers[MAX_TOKENS_MESSAGE];
     Baton__Worker__V1__Logprobs logprobs[STEP_EVENT_LOGPROBS];
@@ -243,6 +244,19 @@ static void send_tokens(struct session *session, const struct step_token *tokens
     send_batch(session, batch);
     batch->n_tokens = 0; /* they end here */
     batch->tokens = NULL;
+}
+
+/* Sends the tokens in as many messages as they need; what the batch has beside them goes first. */
+static void send_tokens(struct session *session, const struct step_token *tokens, uint32_t count,
+                        Baton__Worker__V1__Tokens *batch)
+{
+    do {
+        uint32_t some = min_u32(count, MAX_TOKENS_MESSAGE);
+        send_some(session, tokens, some, batch);
+        batch->n_steps = 0;
+        tokens += some;
+        count -= some;
+    } while (count);
 }
 
 void session_send_tokens(struct session *session, const struct step_token *tokens, uint32_t count)

@@ -248,6 +248,7 @@ ALL = [
     # --- decisions
     Mutant("winner_lost", "a choice that won isn't kept", "decision_log.c", "    if (at == decision->count) {", "    if (false) {"),
     Mutant("worst_kept", "the first alternatives are kept, not the best", "decision_log.c", "    if (at == DECISION_MAX_ALTERNATIVES)\n        return at;", "    if (decision->count == DECISION_MAX_ALTERNATIVES)\n        return at;", long=True),
+    Mutant("work_told", "a choice whose cost is 0 tells its work", "route_policy.c", "double total = has_cost ?", "double total = score->cost.first != 0 ?", long=True),
     Mutant("tie_not_told", "equal totals look like a win", "decision_log.c", "            decision->why = DECISION_TIE;", "            ;", long=True),
     # --- books for predictions
     Mutant("missed_tolerate", "an answer that has missed still tolerates little", "placement_books.c", "part->tolerance_weight = use->tolerance_us > 0 ? use->weight : 0;", "part->tolerance_weight = use->weight;"),

@@ -19,7 +19,6 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
 endif()
 set(BATON_HARDEN_LINK -pie -Wl,-z,relro -Wl,-z,now)
 if(BATON_HARDEN AND CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT BATON_SANITIZE)
-  set(BATON_NO_GUARDS -fno-stack-protector) # of the loops
   add_compile_options(${BATON_HARDEN_COMPILE})
   add_link_options(${BATON_HARDEN_LINK})
 endif()

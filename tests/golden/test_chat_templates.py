@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent / "chat_templates"
 TEMPLATES = sorted(path.stem for path in FOLDER.glob("*.jinja"))
 BATON = Path(os.environ.get("BATON_BUILD", "build/debug")).resolve() / "bin/baton"
 SEED = int(os.environ.get("BATON_CHATS_SEED", 20260726))
-COUNT = int(os.environ.get("BATON_CHATS_COUNT", 200 if os.environ.get("BATON_LONG") else 60))
+COUNT = int(os.environ.get("BATON_CHATS_COUNT", 200 if os.environ.get("BATON_LONG") else 30))
 
 
 def baton(path, records):

@@ -63,8 +63,11 @@ static void test_chunks_leave_no_trace(void **state)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
             struct attention_data data = attention_data_make(&cases[c], 100 + c);
             float *decoded = attention_in_chunks(one, &data, 1);
-            for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
-                float *got = attention_in_chunks(i % 2 ? two : one, &data, chunks[i]);
+            /* Without BATON_LONG (tests/run --long) half the chunks: the other half with the case's
+             * and the variant's neighbours. */
+            size_t step = getenv("BATON_LONG") ? 1 : 2;
+            for (size_t i = (c + v) % step; i < sizeof chunks / sizeof *chunks; i += step) {
+                float *got = attention_in_chunks(i / 2 % 2 ? two : one, &data, chunks[i]);
                 fixture_assert_same_bits(got, decoded, out_count(&cases[c]), variants[v].name);
                 free(got);
             }

@@ -24,7 +24,7 @@ def run(tmp_path):
     for name in ("tests/run", "tests/requirements.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(TOP / name, tmp_path / name)
-    for name in ("deploy/local/install-packages", "bin/cmake", "bin/ctest"):
+    for name in ("deploy/local/install-packages", "bin/cmake", "bin/ctest", "tests/fuzz/run"):
         executable(tmp_path / name, SAYS)
     executable(tmp_path / ".venv/bin/python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     shutil.copy(TOP / "tests/requirements.txt", tmp_path / ".venv/installed-requirements.txt")
@@ -57,6 +57,16 @@ def test_run_passes_a_choice_of_tests_on(run):
     _, output, said = run("-R", "test sink", "--quick", "-VV")
     ran = [line for line in said.splitlines() if line.startswith("ctest")]
     assert len(ran) == 1 and ran[0].endswith("-R test sink -VV") and "--preset debug" in ran[0], output
+
+
+def test_run_builds_what_is_tested_later_while_it_tests(run):
+    code, output, said = run()
+    said = [re.sub(r"/\S*/|--output-junit \S+ |--test-output-size-passed \d+ |-j \d+ ", "", line) for line in said.splitlines()]
+    ahead = ["cmake --preset tsan -DBATON_PYTHON=python3 -DBATON_INNER_FROM=debug", "cmake --build --preset tsan --target threaded_tests", "run --build"]
+    begun, test, later = said.index("cmake --build --preset debug"), said.index("ctest --preset debug --no-tests=error"), said.index("ctest --preset tsan --no-tests=error -L threads")
+    assert code == 0 and output.endswith("0 passed, 0 failed\n") and "build ahead" in output, output
+    assert begun < test < later and [line for line in said[begun:later] if line in ahead][:3] == ahead, said
+    assert said[-1].startswith("run --seconds 1 --junit ")
 
 
 SUITE = """#include <setjmp.h>

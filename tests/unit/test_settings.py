@@ -1,4 +1,5 @@
 """The settings of all programs together: the names that the environment may hold, and what each program's --help shows."""
+import functools
 import os
 import pathlib
 import re
@@ -23,6 +24,7 @@ def run(program, *arguments, **environment):
                           capture_output=True, timeout=60)
 
 
+@functools.cache
 def rows(program):
     """{name: help} of one program."""
     text = run(program, "--help").stdout

@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/u32.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/quantize.h"
 
@@ -139,6 +140,11 @@ static bool range_fits(const struct buffer *buffer, size_t offset, size_t bytes)
 size_t kernels_available_bytes(const struct kernels *kernels)
 {
     return kernels->backend->available_bytes(kernels);
+}
+
+size_t kernels_host_available_bytes(const struct kernels *kernels)
+{
+    return host_memory_available(kernels);
 }
 
 enum status kernels_alloc(struct kernels *kernels, size_t bytes, struct buffer *buffer)

@@ -200,6 +200,8 @@ struct kernels_info kernels_info(const struct kernels *kernels);
 /* --- memory: at set-up only; allocated memory holds zeros --- */
 /* Estimates the bytes that this process may still allocate on the device. SIZE_MAX: not known. */
 size_t kernels_available_bytes(const struct kernels *kernels);
+/* The same for the host's memory. */
+size_t kernels_host_available_bytes(const struct kernels *kernels);
 /* STATUS_LIMIT: no memory. */
 enum status kernels_alloc(struct kernels *kernels, size_t bytes, struct buffer *buffer) WARN_UNUSED;
 void kernels_free(struct kernels *kernels, struct buffer *buffer); /* without address: nothing */

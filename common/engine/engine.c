@@ -68,18 +68,6 @@ enum status engine_set_layout(struct engine *engine, const struct kv_layout *lay
 }
 
 /* Touches every page now: later there may be no memory. */
-enum status engine_make_slots(struct engine *engine, struct error *err)
-{
-    if (!engine->slot_bytes)
-        return STATUS_OK;
-    engine->slots = malloc(engine->slot_bytes);
-    if (!engine->slots)
-        return error_set(err, STATUS_LIMIT, "no memory for %u swapped KV blocks",
-                         engine->config.swap_blocks);
-    memset(engine->slots, 0, engine->slot_bytes);
-    return STATUS_OK;
-}
-
 /* Adds the members of schemes that came after ROPE_LLAMA3; the hash of other models stays. */
 static uint64_t hash_rope(const struct rope_scaling *scaling, uint64_t hash)
 {
@@ -124,7 +112,6 @@ void engine_close(struct engine *engine)
 {
     if (!engine)
         return;
-    free(engine->slots);
     engine->ops->close(engine);
 }
 

@@ -41,7 +41,7 @@ struct engine {
     uint32_t samples;       /* the last submitted step's */
     uint64_t step_us;       /* the last ended step's time on the device; 0: not known */
     void *pool_address;     /* NULL: none yet, or not on the host */
-    char *slots;            /* [swap_blocks] blocks on the host; engine_close frees them */
+    char *slots;            /* [swap_blocks] blocks on the host, the kind's own */
     struct engine_counters counters;
     uint64_t model_hash, numerics_id;
     char numerics_name[128];
@@ -50,12 +50,11 @@ struct engine {
 
 /* For a kind that opens itself. `engine` is zeroed, with its ops and config. engine_read_model
  * reads the model's configuration and settles the context; engine_set_layout sets the layout and
- * the bytes of the pool and the slots; engine_make_slots allocates these. */
+ * the bytes of the pool and the slots. */
 enum status engine_read_model(struct engine *engine, const char *model_dir,
                               struct error *err) WARN_UNUSED;
 enum status engine_set_layout(struct engine *engine, const struct kv_layout *layout,
                               struct error *err) WARN_UNUSED;
-enum status engine_make_slots(struct engine *engine, struct error *err) WARN_UNUSED;
 /* Hashes the numbers of the model's configuration. */
 uint64_t engine_hash_shape(const struct model_shape *shape, uint64_t hash);
 

@@ -27,40 +27,71 @@ static const char *smaller_choice(const struct model_engine *engine, uint64_t we
                : "a smaller pool (kv-tokens), shorter chunks (chunk-tokens)";
 }
 
-/* Adds up all memory that the engine will take before it takes any: otherwise the OOM killer would
- * end the process. */
-static enum status check_memory(const struct model_engine *engine, uint64_t weights_bytes,
-                                struct error *err)
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* Sizes the memory that the engine will take on the device, and beside it on the host. */
+static void size_memory(struct model_engine *engine, uint64_t weights_bytes)
 {
     const struct engine_config *config = &engine->base.config;
-    const double gib = 1 << 30;
-    uint64_t available = kernels_available_bytes(engine->kernels);
     uint64_t tables =
         (uint64_t)config->max_sequences *
         (kv_layout_blocks_for(&engine->base.layout, engine->base.context) * sizeof(uint32_t) +
          engine->base.model.shape.vocab * sizeof(float));
-    /* On the device, and a set on the host for each step that may be in flight. */
-    uint64_t sets = 1 + (engine->base.runs_ahead ? ENGINE_TICKETS : 1);
-    uint64_t steps = sets * tables + llama_bytes(engine->kernels, &engine->base.model.shape,
-                                                 config->max_rows, config->max_sequences);
-    uint64_t needed;
-    if (!__builtin_add_overflow(weights_bytes + steps, engine->base.pool_bytes, &needed) &&
-        !__builtin_add_overflow(needed, engine->base.slot_bytes, &needed) && needed <= available)
-        return STATUS_OK;
+    struct engine_memory *memory = &engine->memory;
+    memory->weights = weights_bytes;
+    memory->steps = tables + llama_bytes(engine->kernels, &engine->base.model.shape,
+                                         config->max_rows, config->max_sequences);
+    memory->device = sum(sum(weights_bytes, memory->steps), engine->base.pool_bytes);
+    /* A set for each step that may be in flight. */
+    memory->host_steps = (engine->base.runs_ahead ? ENGINE_TICKETS : 1) * tables;
+    memory->host = sum(memory->host_steps, engine->base.slot_bytes);
+}
+
+#define GIB(BYTES) ((double)(BYTES) / (1 << 30))
+
+/* Says which memory doesn't fit. `shared`: the device's memory is the host's. */
+static enum status refuse_memory(const struct model_engine *engine, bool shared, uint64_t available,
+                                 struct error *err)
+{
+    const struct engine_memory *memory = &engine->memory;
+    const struct engine_config *config = &engine->base.config;
+    double pool = GIB(engine->base.pool_bytes), slots = shared ? GIB(engine->base.slot_bytes) : 0;
+    double steps = GIB(memory->steps) + (shared ? GIB(memory->host_steps) : 0);
     char swap[64] = "";
-    if (engine->base.slot_bytes)
-        snprintf(swap, sizeof swap, ", swapped blocks %.1f", (double)engine->base.slot_bytes / gib);
+    if (slots > 0)
+        snprintf(swap, sizeof swap, ", swapped blocks %.1f", slots);
     return error_set(
         err, STATUS_LIMIT,
-        "%.1f GiB of memory are needed (weights %.1f, KV pool of %" PRIu64
-        " tokens %.1f, steps of %u rows %.1f%s), %.1f are available here: %s or another "
-        "machine",
-        ((double)weights_bytes + (double)steps + (double)engine->base.pool_bytes +
-         (double)engine->base.slot_bytes) /
-            gib,
-        (double)weights_bytes / gib, (uint64_t)config->block_count * config->block_tokens,
-        (double)engine->base.pool_bytes / gib, config->max_rows, (double)steps / gib, swap,
-        (double)available / gib, smaller_choice(engine, weights_bytes, available));
+        "%.1f GiB of %smemory are needed (weights %.1f, KV pool of %" PRIu64
+        " tokens %.1f, steps of %u rows %.1f%s), %.1f are available here: %s or another machine",
+        GIB(memory->weights) + steps + pool + slots, shared ? "" : "the device's ",
+        GIB(memory->weights), (uint64_t)config->block_count * config->block_tokens, pool,
+        config->max_rows, steps, swap, GIB(available),
+        smaller_choice(engine, memory->weights, available));
+}
+
+/* Checks all memory that the engine will take before it takes any: otherwise the OOM killer would
+ * end the process. */
+static enum status check_memory(struct model_engine *engine, uint64_t weights_bytes,
+                                struct error *err)
+{
+    const struct engine_memory *memory = &engine->memory;
+    bool shared = kernels_info(engine->kernels).device_is_host;
+    uint64_t available = kernels_available_bytes(engine->kernels);
+    size_memory(engine, weights_bytes);
+    if (sum(memory->device, shared ? memory->host : 0) > available)
+        return refuse_memory(engine, shared, available, err);
+    available = kernels_host_available_bytes(engine->kernels);
+    if (shared || memory->host <= available)
+        return STATUS_OK;
+    return error_set(err, STATUS_LIMIT,
+                     "%.1f GiB of host memory are needed (steps in flight %.1f, swapped blocks "
+                     "%.1f), %.1f are available here: a smaller swap-share or another machine",
+                     GIB(memory->host_steps) + GIB(engine->base.slot_bytes),
+                     GIB(memory->host_steps), GIB(engine->base.slot_bytes), GIB(available));
 }
 
 static enum status load_weights(struct model_engine *engine, const struct engine_config *config,
@@ -159,22 +190,24 @@ static enum status open_parts(struct model_engine *engine, const struct engine_c
         sampler_init(&engine->sampler, shape->vocab) != STATUS_OK)
         return error_set(err, STATUS_LIMIT, "no memory for tables and logits of %u sequences",
                          config->max_sequences);
-    TRY(engine_make_slots(&engine->base, err));
+    if (engine->base.slot_bytes && kernels_host_alloc(engine->kernels, engine->base.slot_bytes,
+                                                      (void **)&engine->base.slots) != STATUS_OK)
+        return error_set(err, STATUS_LIMIT, "no memory for %u swapped KV blocks",
+                         config->swap_blocks);
     name_numerics(engine);
     engine->base.weight_bytes = weights_bytes(&engine->weights);
     engine->base.isa = kernels_info(engine->kernels).isa;
     log_info("engine",
-             "msg=\"opened\" numerics=%s isa=%s device=%s weights_bytes=%zu activation_bytes=%zu "
-             "logits_bytes=%zu "
-             "pool_bytes=%zu block_bytes=%zu blocks=%u threads=%u",
+             "msg=\"opened\" numerics=%s isa=%s device=%s device_bytes=%" PRIu64
+             " host_bytes=%" PRIu64 " weights_bytes=%zu activation_bytes=%zu "
+             "pool_bytes=%zu slot_bytes=%zu block_bytes=%zu blocks=%u threads=%u",
              engine->base.numerics_name, kernels_info(engine->kernels).isa,
-             device_names[kernels_info(engine->kernels).device], weights_bytes(&engine->weights),
+             device_names[kernels_info(engine->kernels).device], engine->memory.device,
+             engine->memory.host, weights_bytes(&engine->weights),
              llama_bytes(engine->kernels, shape, config->max_rows, config->max_sequences),
-             engine->flights[0].logits
-                 ? (size_t)config->max_sequences * shape->vocab * sizeof(float)
-                 : 0,
-             engine->base.pool_bytes, kv_layout_block_bytes(&engine->base.layout),
-             config->block_count, kernels_info(engine->kernels).threads);
+             engine->base.pool_bytes, (size_t)engine->base.slot_bytes,
+             kv_layout_block_bytes(&engine->base.layout), config->block_count,
+             kernels_info(engine->kernels).threads);
     return STATUS_OK;
 }
 
@@ -195,13 +228,13 @@ static void close_engine(struct engine *base)
 {
     struct model_engine *engine = (struct model_engine *)base;
     if (engine->kernels) {
-        if (base->in_flight) /* the device may still write what is freed below */
-            (void)!kernels_sync(engine->kernels);
+        (void)!kernels_sync(engine->kernels); /* it may still write what is freed below */
         for (int i = 0; i < ENGINE_TICKETS; i++) {
             kernels_host_free(engine->kernels, engine->flights[i].tables);
             kernels_host_free(engine->kernels, engine->flights[i].logits);
         }
         kernels_host_free(engine->kernels, engine->score_rows);
+        kernels_host_free(engine->kernels, base->slots);
         kernels_free(engine->kernels, &engine->tables);
         kernels_free(engine->kernels, &engine->score_table);
         if (engine->pool_is_ours)

@@ -18,8 +18,15 @@ struct queued_step {
     uint32_t rows;
 };
 
+/* Bytes that the engine takes, on the device and beside it on the host. */
+struct engine_memory {
+    uint64_t device, weights, steps; /* device: these, and the pool */
+    uint64_t host, host_steps;       /* host: these, and the slots of swapped blocks */
+};
+
 struct model_engine {
     struct engine base;
+    struct engine_memory memory;
     struct weight_types weight_types;
     struct kernels *kernels;
     struct weights weights;

@@ -218,6 +218,27 @@ static void test_what_no_machine_holds_is_refused(void **state)
     }
 }
 
+/* A device has memory of its own: each of the two is named for itself. */
+static void test_memory_of_the_device_and_of_the_host_are_told_apart(void **state)
+{
+    (void)state;
+    struct engine_config bad[2] = {CONFIG, CONFIG};
+    static const char *const sentences[] = {
+        "393216.0 GiB of the device's memory are needed (weights 0.0, KV pool of 68719476736 "
+        "tokens 393216.0, steps of 24 rows 0.0), ",
+        "393216.0 GiB of host memory are needed (steps in flight 0.0, swapped blocks 393216.0), ",
+    };
+    bad[0].block_count = bad[1].swap_blocks = 1u << 28;
+    for (int i = 0; i < 2; i++) {
+        struct engine *engine;
+        struct error err = {""};
+        bad[i].block_tokens = 256;
+        bad[i].kernels.device = DEVICE_DEFERRED;
+        assert_int_equal(engine_open(&bad[i], &engine, &err), STATUS_LIMIT);
+        assert_ptr_equal(strstr(err.text, sentences[i]), err.text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_int8_keys_and_values),
         cmocka_unit_test(test_configurations_that_are_refused),
         cmocka_unit_test(test_what_no_machine_holds_is_refused),
+        cmocka_unit_test(test_memory_of_the_device_and_of_the_host_are_told_apart),
     };
     return cmocka_run_group_tests(tests, open_engine, close_engine);
 }

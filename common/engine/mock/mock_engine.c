@@ -223,6 +223,7 @@ static void close_engine(struct engine *base)
     struct mock_engine *mock = (struct mock_engine *)base;
     sem_destroy(&mock->wake);
     free(mock->own_pool);
+    free(base->slots);
     free(mock->token_ids);
     free(mock);
 }
@@ -246,7 +247,10 @@ static enum status open_parts(struct mock_engine *mock, const struct engine_conf
     TRY(engine_read_model(base, config->model_dir, err));
     const struct kv_layout layout = mock_layout(config->block_tokens);
     TRY(engine_set_layout(base, &layout, err));
-    TRY(engine_make_slots(base, err));
+    base->slots = calloc(1, base->slot_bytes + 1);
+    if (!base->slots)
+        return error_set(err, STATUS_LIMIT, "no memory for %u swapped KV blocks",
+                         config->swap_blocks);
     TRY(choose_tokens(mock, config->model_dir, err));
     base->isa = "mock";
     snprintf(base->numerics_name, sizeof base->numerics_name, "mock/v%d/block%u", MOCK_VERSION,

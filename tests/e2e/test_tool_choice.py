@@ -10,7 +10,7 @@ import openai
 import pydantic
 import pytest
 from client import pb
-from harness import SHAKESPEARE
+from harness import LONG, SHAKESPEARE
 from test_openai_tools import TEMPLATES
 
 END_OF_TURN, MARKER = 2, 2047  # ids; the second is the vocabulary's last one, which nothing is merged of
@@ -39,11 +39,23 @@ def model_folder(path, template):
     return path
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The folder of each template, made once."""
+    made = {}
+
+    def folder(template):
+        if template not in made:
+            made[template] = model_folder(tmp_path_factory.mktemp("of") / "model", template)
+        return made[template]
+
+    return folder
+
+
 @pytest.fixture
-def served(start_cluster, tmp_path):
-    def start(family, template=None, **options):
-        folder = model_folder(tmp_path / "model", template or TEMPLATES[family][0])
-        cluster = start_cluster(model=f"model={folder}", settings=front.SETTINGS, **options)
+def served(shared_cluster, folders):
+    def start(family, template=None):
+        cluster = shared_cluster(model=f"model={folders(template or TEMPLATES[family][0])}", settings=front.SETTINGS)
         return openai.OpenAI(base_url=f"http://{front.address(cluster)}/v1", api_key="none", max_retries=0), cluster
 
     return start
@@ -88,6 +100,8 @@ def test_answers_are_calls(served, family):
         names |= {name for name, _ in calls}
         counts.add(len(calls))
         assert whole.finish_reason == "tool_calls"
+        if seed % 2 and not LONG:
+            continue
         assert streamed(client, **asked) == (calls, "tool_calls")
         single = client.chat.completions.create(parallel_tool_calls=False, **asked).choices[0]
         assert called(single) == calls[:1] and single.finish_reason == "tool_calls"

@@ -1,6 +1,7 @@
 /* placement: the order of the queue; what others may expect. test_worker_books.c has the books. */
 #include "router/planner/placement.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -731,7 +732,10 @@ static void test_the_bound_reader_is_what_was_predicted(void **state)
     struct placement_request request;
     const struct placement_config config = {
         .model_count = 1, .policy = PLACEMENT_GOODPUT, .has_classes = true};
-    const struct route_worker workers[] = {plain(ROLE_PREFILL, 1), plain(ROLE_DECODE, 2)};
+    struct route_worker workers[] = {plain(ROLE_PREFILL, 1), plain(ROLE_DECODE, 2)};
+    static const struct worker_learnt learnt = {
+        .chunk_rows = 2, .lane_bytes_per_second = 1000000, .kv_bytes_per_token = 1000};
+    struct decision decision;
     const struct books_part draws = {.drawing = true, .context = 100, .left = 10};
     const struct route_handle handle = {.prefill = 1};
     struct placement_ask ask = {.request = {.prompt_tokens = 10, .total_tokens = 20},
@@ -742,8 +746,10 @@ static void test_the_bound_reader_is_what_was_predicted(void **state)
                                 .percentile = 90};
     uint64_t tokens;
     assert_int_equal(placement_init(&placement, &config), STATUS_OK);
-    for (size_t i = 0; i < COUNT(workers); i++)
+    for (size_t i = 0; i < COUNT(workers); i++) {
+        workers[i].learnt = &learnt;
         assert_int_equal(placement_worker_set(&placement, 0, &workers[i]), STATUS_OK);
+    }
     placement_arrived(&placement, &request, 0, 0);
     double before_us = 0;
     for (int binds = 0; binds < 3; binds++) {
@@ -752,6 +758,8 @@ static void test_the_bound_reader_is_what_was_predicted(void **state)
         assert_ptr_equal(placement_next(&placement), &request);
         ask.handle = binds ? &handle : NULL;
         ask.ready_us = binds == 1 ? 1000 : 0; /* then its reader failed, with its answer begun */
+        decision_begin(&decision, "");
+        ask.request.decision = &decision;
         struct route_choice choice = placement_choose(&placement, &request, &ask, &tokens);
         assert_int_equal(choice.outcome, ROUTE_PLACED);
         placement_stop_waiting(&placement, &request);
@@ -759,6 +767,9 @@ static void test_the_bound_reader_is_what_was_predicted(void **state)
                                : request.predicted.tpot_us >= before_us);
         assert_true(binds < 2 || request.predicted.tpot_us <= before_us);
         assert_true(request.predicted.ttft_us > 0);
+        /* Bytes move until the prompt is computed: it was scored so, too. */
+        assert_true(binds == 2 || fabs(request.predicted.tpot_us -
+                                       decision.alternatives[decision.chosen].tpot_us) < 1e-3);
         before_us = request.predicted.tpot_us;
         for (int i = 0; i < 100; i++) /* others come before it is bound */
             worker_books_add(&candidates_get(&placement.candidates, 2)->books, &draws);

@@ -89,7 +89,7 @@ struct placement_share {
     struct books_part part;
 };
 
-/* The blocks that the request's prefill worker was promised (prefix_index.h). */
+/* The blocks that the worker was promised that computes the request's prompt (prefix_index.h). */
 struct placement_promise {
     uint64_t worker, id; /* id 0: nothing was promised */
     bool computed;

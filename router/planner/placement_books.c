@@ -177,13 +177,14 @@ static void set_decode(struct placement *placement, struct placement_request *re
         TAILQ_INSERT_TAIL(&next.worker->requests, request, decode_link);
 }
 
-/* Promises the prompt to the prefill worker that the request has now. Takes back what another one
- * was promised for nothing. A decode worker is promised nothing: it begins a sibling's prompt at
- * its next step, with the blocks that it has by then. Before a handoff it has none. */
+/* Promises the prompt to the worker that computes it now: siblings that come there wait for its
+ * rows. Takes back what another one was promised for nothing. The reader of a handle is promised
+ * nothing: before the handoff it has no rows. */
 static void keep_promise(struct placement *placement, struct placement_request *request)
 {
     const struct placement_use *use = &request->use;
-    const struct candidate *worker = request->prefill.worker;
+    const struct candidate *worker =
+        use->prefill ? request->prefill.worker : request->decode.worker;
     struct placement_promise *promise = &request->promise;
     struct prefix_index *index = placement->prefix_index;
     uint64_t key = worker ? worker->is.key : 0;

@@ -7,12 +7,12 @@
  * restart of its events. Until the next `cleared` the worker's events are ignored. A session that
  * ends takes all of the worker's blocks and promises with it (prefix_index_drop).
  *
- * Promises. A request's blocks count as held by its prefill worker from its placement on, so that
- * a burst of siblings isn't scattered. An event that a block is stored settles the promises of it
- * that were made before. The other ways in which a promise ends: its request ends without computing
- * (prefix_index_take_back), or time passes: PREFIX_PROMISE_US after the placement,
- * PREFIX_COMPUTED_US after the prompt was computed, as events follow it. Workers that have told no
- * event of their session are promised nothing: they may have no cache.
+ * Promises. A request's blocks count as held by the worker that computes them from its placement
+ * on, so that a burst of siblings isn't scattered. An event that a block is stored settles the
+ * promises of it that were made before. The other ways in which a promise ends: its request ends
+ * without computing (prefix_index_take_back), or time passes: PREFIX_PROMISE_US after the
+ * placement, PREFIX_COMPUTED_US after the prompt was computed, as events follow it. Workers that
+ * have told no event of their session are promised nothing: they may have no cache.
  *
  * A block is credited to a worker if it holds the block, or has an open promise of it. The index is
  * exactly the credited pairs (block, worker), up to its limit. Beyond it each new pair takes the

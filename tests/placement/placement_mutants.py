@@ -202,6 +202,7 @@ ALL = [
     Mutant("no_jitter", "all rejected clients come back together", "admission.c", "return us + (uint64_t)(rng_unit(rng) * 0.5 * (double)us);", "return us + 0 * rng_next(rng);"),
     # --- promises at placement
     Mutant("promise_forgotten", "a placed prompt is promised to nobody: siblings scatter", "placement_books.c", "        promise->id = prefix_index_promise(index, key, names, now_us);\n", "        ;\n"),
+    Mutant("local_unpromised", "a prompt that a decode worker computes is promised to none", "placement_books.c", "use->prefill ? request->prefill.worker : request->decode.worker;", "request->prefill.worker;"),
     Mutant("promise_kept", "a request that ended without computing leaves its promises", "placement_books.c",
            "    if (!promise->computed)\n        prefix_index_take_back(index, promise->id);\n", ""),
     Mutant("computed_taken_back", "a prompt that was computed isn't credited until its events come", "placement_books.c",

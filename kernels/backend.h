@@ -100,6 +100,13 @@ struct kernels_backend {
     enum status (*swiglu)(struct kernels *kernels, const struct buffer *gate_up, uint32_t rows,
                           uint32_t ffn, struct buffer *out) WARN_UNUSED;
 
+    size_t (*sample_bytes)(const struct kernels *kernels, uint32_t vocab);
+    enum status (*sample)(struct kernels *kernels, const struct buffer *logits, uint32_t rows,
+                          uint32_t vocab, const struct buffer *draws, struct buffer *scratch,
+                          struct buffer *drawn) WARN_UNUSED;
+    enum status (*take_tokens)(struct kernels *kernels, const struct buffer *from, uint32_t rows,
+                               const struct buffer *drawn, struct buffer *tokens) WARN_UNUSED;
+
     double (*measure_peak)(struct kernels *kernels, enum weight_type type,
                            const char **instruction);
     uint64_t (*measure_read)(struct kernels *kernels, const struct buffer *memory);

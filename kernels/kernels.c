@@ -490,6 +490,35 @@ enum status kernels_swiglu(struct kernels *kernels, const struct buffer *gate_up
     return status;
 }
 
+/* --- drawing tokens --- */
+
+size_t kernels_sample_bytes(const struct kernels *kernels, uint32_t vocab)
+{
+    return kernels->backend->sample_bytes(kernels, vocab);
+}
+
+enum status kernels_sample(struct kernels *kernels, const struct buffer *logits, uint32_t rows,
+                           uint32_t vocab, const struct buffer *draws, struct buffer *scratch,
+                           struct buffer *drawn)
+{
+    if (vocab == 0 || !holds(logits, rows, vocab, sizeof(float)) ||
+        !holds(draws, rows, 1, sizeof(struct kernels_draw)) ||
+        !holds(drawn, rows, 1, sizeof(struct kernels_drawn)) ||
+        scratch->bytes < kernels_sample_bytes(kernels, vocab))
+        return STATUS_INVALID;
+    COUNT(kernels, operations);
+    return kernels->backend->sample(kernels, logits, rows, vocab, draws, scratch, drawn);
+}
+
+enum status kernels_take_tokens(struct kernels *kernels, const struct buffer *from, uint32_t rows,
+                                const struct buffer *drawn, struct buffer *tokens)
+{
+    if (!holds(from, rows, 1, sizeof(uint32_t)) || !holds(tokens, rows, 1, sizeof(uint32_t)))
+        return STATUS_INVALID;
+    COUNT(kernels, operations);
+    return kernels->backend->take_tokens(kernels, from, rows, drawn, tokens);
+}
+
 /* --- for benchmarks --- */
 
 void kernels_profile_to(struct kernels *kernels, struct kernels_profile *profile)

@@ -350,10 +350,68 @@ enum status kernels_attention(struct kernels *kernels, const struct step_batch *
 enum status kernels_swiglu(struct kernels *kernels, const struct buffer *gate_up, uint32_t rows,
                            uint32_t ffn, struct buffer *out) WARN_UNUSED;
 
+/* --- drawing tokens --- */
+
+/* A draw is PURE: its token is a function of (logits, settings) alone. It uses IEEE operations in
+ * one fixed order (not even libm), so that it never depends on the batch, the machine or earlier
+ * draws. All backends draw the same tokens.
+ *
+ * With temperature 0 the greatest logit is drawn; of equals, the lower id. Otherwise p[i] =
+ * exp((logits[i] - max) / temperature) in fp32. Then each filter works on the tokens that the
+ * one before it kept (temperature, top_k, top_p, min_p: the order of transformers):
+ *   top_k  keeps the k greatest; of equals, the lower ids.
+ *   top_p  keeps the shortest prefix in descending order (of equals, lower ids first) that holds at
+ *          least top_p of the mass.
+ *   min_p  keeps p[i] >= min_p times the greatest.
+ * A unit random number, keyed by (seed, choice, index), picks from the rest: masses are added in
+ * fp64 in ascending id order. Tokens more than 87 temperatures below the greatest have p = 0 and
+ * are never drawn. A backend may add in another order where the token is surely the same
+ * (cpu/sampler_masses.h); otherwise it adds in this one. */
+#define SAMPLER_VERSION 1 /* part of the numerics id: changes when any draw could change */
+
+/* The settings of a draw. */
+struct kernels_draw {
+    float temperature;      /* 0: the greatest */
+    float top_p, min_p;     /* 1, and 0: off */
+    uint32_t top_k;         /* 0: off */
+    uint64_t seed;          /* seed, choice and index choose the random number: */
+    uint32_t choice, index; /* a prompt's answer and its token, from 0 */
+};
+
+/* A draw's result. token: 0 if `status`, an enum status, isn't STATUS_OK. STATUS_INTERNAL: a logit
+ * is NaN or +infinity. STATUS_INVALID: all are -infinity. */
+struct kernels_drawn {
+    uint32_t token, status;
+};
+
+/* Bytes of device memory that kernels_sample works in. */
+size_t kernels_sample_bytes(const struct kernels *kernels, uint32_t vocab);
+/* drawn[t] = a draw from logits[t] by draws[t]. logits: f32 [rows, V]; draws: struct kernels_draw
+ * [rows]; drawn: struct kernels_drawn [rows]; scratch: kernels_sample_bytes, which overlaps none of
+ * them. */
+enum status kernels_sample(struct kernels *kernels, const struct buffer *logits, uint32_t rows,
+                           uint32_t vocab, const struct buffer *draws, struct buffer *scratch,
+                           struct buffer *drawn) WARN_UNUSED;
+/* tokens[t] = drawn[from[t]].token where from[t] isn't KERNELS_TOKEN_GIVEN. from, tokens: u32
+ * [rows]. The caller checks that places are < the number of draws. */
+#define KERNELS_TOKEN_GIVEN UINT32_MAX
+enum status kernels_take_tokens(struct kernels *kernels, const struct buffer *from, uint32_t rows,
+                                const struct buffer *drawn, struct buffer *tokens) WARN_UNUSED;
+
+/* The same draw on the host, of a row that the host has (logits: [vocab], vocab > 0). Any thread.
+ * memory: kernels_draw_bytes, on a multiple of 8 bytes. The logits may lie at its beginning and
+ * are overwritten then. Errors: as in struct kernels_drawn. */
+enum status kernels_draw_row(const float *logits, uint32_t vocab, const struct kernels_draw *draw,
+                             void *memory, uint32_t *token) WARN_UNUSED;
+size_t kernels_draw_bytes(uint32_t vocab);
+/* Returns the id of the greatest value; of equals, the first. count > 0. *sound becomes false if a
+ * value is NaN or +infinity. PURE; any thread. */
+uint32_t kernels_greatest(const float *values, uint32_t count, bool *sound);
+
 /* --- for benchmarks: the time that operations take, and the limits of the machine --- */
 
-/* Nanoseconds that the calls of the operations took, by kind. A backend that only queues its work
- * spends its time elsewhere. */
+/* Nanoseconds that the calls of the operations took, by kind, without draws. A backend that only
+ * queues its work spends its time elsewhere. */
 struct kernels_profile {
     uint64_t embed, rmsnorm, linear, rope_append, attention, swiglu;
 };

@@ -6,6 +6,7 @@
 #include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/kv_view.h"
+#include "kernels/cpu/sample.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -347,7 +348,9 @@ static uint64_t cpu_measure_read(struct kernels *kernels, const struct buffer *m
         .read_back = host_memory_read_back, .copy = host_memory_copy, .sync = cpu_sync,            \
         .embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .linear = cpu_linear,                          \
         .rope_append = cpu_rope_append, .attention = cpu_attention, .swiglu = cpu_swiglu,          \
-        .measure_peak = cpu_measure_peak, .measure_read = cpu_measure_read,                        \
+        .sample_bytes = sample_scratch_bytes, .sample = sample_rows,                               \
+        .take_tokens = sample_take_tokens, .measure_peak = cpu_measure_peak,                       \
+        .measure_read = cpu_measure_read,                                                          \
     }
 
 #define PORTABLE "bf16-portable"

@@ -275,6 +275,41 @@ static enum status deferred_swiglu(struct kernels *kernels, const struct buffer 
     return push_operation(kernels, run_swiglu, (struct item){.swiglu = op});
 }
 
+static enum status run_sample(struct kernels *inner, struct item *item)
+{
+    struct sample *op = &item->sample;
+    return inner->backend->sample(inner, &op->logits, op->rows, op->vocab, &op->draws, &op->scratch,
+                                  &op->drawn);
+}
+
+static enum status deferred_sample(struct kernels *kernels, const struct buffer *logits,
+                                   uint32_t rows, uint32_t vocab, const struct buffer *draws,
+                                   struct buffer *scratch, struct buffer *drawn)
+{
+    struct sample op = {.logits = deferred_real(kernels, logits),
+                        .draws = deferred_real(kernels, draws),
+                        .scratch = deferred_real(kernels, scratch),
+                        .drawn = deferred_real(kernels, drawn),
+                        .rows = rows,
+                        .vocab = vocab};
+    return push_operation(kernels, run_sample, (struct item){.sample = op});
+}
+
+static enum status run_take_tokens(struct kernels *inner, struct item *item)
+{
+    struct feed *op = &item->feed;
+    return inner->backend->take_tokens(inner, &op->from, op->rows, &op->drawn, &op->tokens);
+}
+
+static enum status deferred_take_tokens(struct kernels *kernels, const struct buffer *from,
+                                        uint32_t rows, const struct buffer *drawn,
+                                        struct buffer *tokens)
+{
+    struct feed op = {deferred_real(kernels, from), deferred_real(kernels, drawn),
+                      deferred_real(kernels, tokens), rows};
+    return push_operation(kernels, run_take_tokens, (struct item){.feed = op});
+}
+
 /* --- opening and closing --- */
 
 static void deferred_close(struct kernels *kernels)
@@ -311,6 +346,8 @@ static struct kernels_backend table_around(const struct kernels_backend *inner)
     table.rope_append = deferred_rope_append;
     table.attention = deferred_attention;
     table.swiglu = deferred_swiglu;
+    table.sample = deferred_sample;
+    table.take_tokens = deferred_take_tokens;
     table.measure_peak = deferred_measure_peak;
     table.measure_read = deferred_measure_read;
     return table;

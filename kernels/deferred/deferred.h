@@ -82,6 +82,16 @@ struct swiglu {
     uint32_t rows, ffn;
 };
 
+struct sample {
+    struct buffer logits, draws, scratch, drawn;
+    uint32_t rows, vocab;
+};
+
+struct feed {
+    struct buffer from, drawn, tokens;
+    uint32_t rows;
+};
+
 struct item;
 typedef enum status run_item(struct kernels *inner, struct item *item);
 
@@ -101,6 +111,8 @@ struct item {
         struct product product;
         struct attend attend;
         struct swiglu swiglu;
+        struct sample sample;
+        struct feed feed;
     };
 };
 

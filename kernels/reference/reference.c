@@ -9,6 +9,7 @@
 #include "kernels/cpu/kv_view.h"
 #include "kernels/cpu/limits.h"
 #include "kernels/cpu/pool.h"
+#include "kernels/cpu/sample.h"
 #include "kernels/reference/inner/rows.h"
 
 #include <stdlib.h>
@@ -557,6 +558,9 @@ const struct kernels_backend kernels_reference = {
     .rope_append = reference_rope_append,
     .attention = reference_attention,
     .swiglu = reference_swiglu_op,
+    .sample_bytes = sample_scratch_bytes,
+    .sample = sample_rows,
+    .take_tokens = sample_take_tokens,
     .measure_peak = reference_measure_peak,
     .measure_read = reference_measure_read,
 };

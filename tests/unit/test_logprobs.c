@@ -1,8 +1,8 @@
 /* model/logprobs: against libm, in order, floored, bits that must never change; and reading them
  * from a message. */
+#include "common/base/fixed_math.h"
 #include "common/base/rng.h"
 #include "common/base/str.h"
-#include "common/engine/model/fixed_math.h"
 #include "common/engine/model/logits.h"
 
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* model/rope: against libm, bits that must never change, scalings by their formulas, and rows in
  * parts. */
+#include "common/base/fixed_math.h"
 #include "common/base/rng.h"
 #include "common/base/str.h"
-#include "common/engine/model/fixed_math.h"
 #include "common/engine/model/weights.h"
 
 #include <setjmp.h>

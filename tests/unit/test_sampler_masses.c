@@ -1,7 +1,7 @@
 /* sampler_masses: exp's bits, and draws that sums of blocks alone would get wrong. */
+#include "common/base/fixed_math.h"
 #include "common/base/rng.h"
-#include "common/engine/model/fixed_math.h"
-#include "common/engine/model/sampler_masses.h"
+#include "kernels/cpu/sampler_masses.h"
 
 #include <math.h>
 #include <setjmp.h>

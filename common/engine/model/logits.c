@@ -1,15 +1,13 @@
 #include "common/engine/model/logits.h"
 
 #include "common/base/assert.h"
-#include "common/base/u32.h"
-#include "common/engine/model/fixed_math.h"
+#include "common/base/fixed_math.h"
+#include "kernels/kernels.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#define CHAINS     4                    /* independent chains: one alone would wait for itself */
-#define PART       (64 * CHAINS * QUAD) /* searched again for the greatest: fits a level 1 cache */
 #define HASH_LANES 4  /* independent multiply chains: 32 bytes at a time instead of one byte */
 #define SUM_LANES  16 /* lane j has ids j, j + SUM_LANES, ...; lanes are added in ascending order */
 #define IN_PROMPT  (1u << 31) /* a bit of a count; answers are shorter */
@@ -39,51 +37,6 @@ uint64_t logits_hash(const float *logits, size_t count)
     for (int i = 0; i < HASH_LANES; i++)
         hash = mix(hash, mix(lane[i], tail[i]));
     return hash;
-}
-
-/* ---------------------------------------------------------------- greatest */
-
-/* Returns the greatest of values[0 .. count). *sound becomes false if one is NaN or +infinity. */
-static float greatest_of_part(const float *values, uint32_t count, bool *sound)
-{
-    quad most[CHAINS];
-    quad_mask sounds = {-1, -1, -1, -1};
-    uint32_t i = 0;
-    for (int c = 0; c < CHAINS; c++)
-        most[c] = quad_of(-INFINITY);
-    for (; i + CHAINS * QUAD <= count; i += CHAINS * QUAD)
-        for (int c = 0; c < CHAINS; c++) {
-            quad next = quad_load(values + i + c * QUAD);
-            most[c] = quad_choose(next > most[c], next, most[c]);
-            sounds &= next < quad_of(INFINITY); /* false for NaN, too */
-        }
-    float best = -INFINITY;
-    for (int lane = 0; lane < CHAINS * QUAD; lane++) {
-        float one = most[lane / QUAD][lane % QUAD];
-        best = one > best ? one : best;
-        *sound &= sounds[lane % QUAD] != 0;
-    }
-    for (; i < count; i++) {
-        best = values[i] > best ? values[i] : best;
-        *sound &= values[i] < INFINITY;
-    }
-    return best;
-}
-
-uint32_t greatest_logit(const float *values, uint32_t count, bool *sound)
-{
-    float best = -INFINITY;
-    uint32_t at = 0;
-    for (uint32_t first = 0; first < count; first += PART) {
-        float most = greatest_of_part(values + first, min_u32(PART, count - first), sound);
-        if (most > best) {
-            best = most;
-            at = first;
-        }
-    }
-    while (at + 1 < count && values[at] != best)
-        at++;
-    return at;
 }
 
 /* ---------------------------------------------------------------- edits */
@@ -186,7 +139,7 @@ enum status logprobs_of(const float *logits, uint32_t vocab, uint32_t token, uin
 {
     ASSERT(token < vocab && top_count <= LOGPROBS_MAX_TOP);
     bool sound = true;
-    float max = logits[greatest_logit(logits, vocab, &sound)];
+    float max = logits[kernels_greatest(logits, vocab, &sound)];
     if (!sound || max == -INFINITY)
         return STATUS_INTERNAL;
     double log_total = (double)max + log_positive(sum_exp(logits, vocab, max));

@@ -1,4 +1,4 @@
-/* Functions of one row of logits: its hash, the greatest, the edits that a request asks for, and
+/* Functions of one row of logits: its hash, the edits that a request asks for, and
  * logprobs. PURE: IEEE operations in one fixed order, so that equal rows give equal bits on every
  * machine.
  *
@@ -23,10 +23,6 @@
  * token without moving the row. Rows with equal bits have equal hashes; 0 and -0 differ. No
  * protection against a row that an attacker chooses. */
 uint64_t logits_hash(const float *logits, size_t count);
-
-/* Returns the id of the greatest value; of equals, the first. count > 0. *sound becomes false if a
- * value is NaN or +infinity. */
-uint32_t greatest_logit(const float *values, uint32_t count, bool *sound);
 
 struct logit_history {
     const uint32_t *tokens; /* [count] prompt and answer; ids >= vocab are passed over */

@@ -5,16 +5,8 @@
  * First the logits are edited if the request asks for it (logits.h): bias, then penalties. Ids
  * that are banned, or not allowed, can't be drawn.
  *
- * With temperature 0 the greatest logit is drawn; of equals, the lower id. Otherwise p[i] =
- * exp((logits[i] - max) / temperature) in fp32. Then each filter works on the tokens that the
- * one before it kept (temperature, top_k, top_p, min_p: the order of transformers):
- *   top_k  keeps the k greatest; of equals, the lower ids.
- *   top_p  keeps the shortest prefix in descending order (of equals, lower ids first) that holds at
- *          least top_p of the mass.
- *   min_p  keeps p[i] >= min_p times the greatest.
- * A unit random number, keyed by (seed, choice, index), picks from the rest: masses are added in
- * fp64 in ascending id order. Tokens more than 87 temperatures below the greatest have p = 0 and
- * are never drawn.
+ * Then kernels_draw_row draws; kernels.h has its definition. A device draws the same tokens from
+ * rows that nothing edits.
  *
  * Owner: the step thread. sampler_init sizes the scratch memory; a draw allocates nothing. */
 #ifndef BATON_ENGINE_MODEL_SAMPLER_H
@@ -22,15 +14,12 @@
 
 #include "common/base/domain/sampling.h"
 #include "common/base/status.h"
-#include "common/engine/model/sampler_masses.h"
-
-#define SAMPLER_VERSION 1 /* part of the numerics id: changes when any draw could change */
+#include "kernels/kernels.h"
 
 struct sampler {
     uint32_t vocab;
-    float *mass;  /* [vocab] p by id */
-    double *sums; /* a block's each (sampler_masses.h) */
-    struct sampler_top top;
+    void *scratch;    /* kernels_draw_bytes */
+    float *edited;    /* [vocab] in the scratch: logits that the request edits */
     uint32_t *counts; /* [vocab] zero between two draws */
 };
 
@@ -56,6 +45,9 @@ struct sampler_row {
     const uint32_t *tokens;
     uint32_t token_count;
 };
+
+/* The settings of a draw by the device or by kernels_draw_row. */
+struct kernels_draw sampler_settings(const struct sampling *sampling, uint32_t index);
 
 /* STATUS_INTERNAL: a logit is NaN or +infinity. STATUS_INVALID: every token is banned, or not
  * allowed. */

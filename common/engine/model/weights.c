@@ -2,9 +2,9 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/fixed_math.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
-#include "common/engine/model/fixed_math.h"
 #include "common/engine/model/load_progress.h"
 #include "common/engine/model/weight_cache.h"
 #include "common/engine/model/weight_convert.h"

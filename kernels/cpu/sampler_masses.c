@@ -1,7 +1,7 @@
-#include "common/engine/model/sampler_masses.h"
+#include "kernels/cpu/sampler_masses.h"
 
+#include "common/base/fixed_math.h"
 #include "common/base/u32.h"
-#include "common/engine/model/fixed_math.h"
 
 #include <float.h>
 

@@ -4,8 +4,8 @@
  * And vectors of four floats, the compiler's own: each lane does the IEEE operations of a loop
  * without them, so results have the same bits. The compiler makes no vectors of comparisons and
  * conversions by itself. */
-#ifndef BATON_ENGINE_MODEL_FIXED_MATH_H
-#define BATON_ENGINE_MODEL_FIXED_MATH_H
+#ifndef BATON_BASE_FIXED_MATH_H
+#define BATON_BASE_FIXED_MATH_H
 
 #include <math.h>
 #include <stdint.h>

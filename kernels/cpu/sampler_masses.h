@@ -11,8 +11,8 @@
  * kept is counted again by the next bits, and so on, until its p is known. The definition of
  * top_p sums in descending order; here the sums of buckets are nearly always near enough.
  * Otherwise tokens come off a heap one by one. */
-#ifndef BATON_ENGINE_MODEL_SAMPLER_MASSES_H
-#define BATON_ENGINE_MODEL_SAMPLER_MASSES_H
+#ifndef BATON_KERNELS_CPU_SAMPLER_MASSES_H
+#define BATON_KERNELS_CPU_SAMPLER_MASSES_H
 
 #include <stdbool.h>
 #include <stdint.h>

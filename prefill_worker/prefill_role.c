@@ -127,6 +127,7 @@ static void on_prefill(struct prefill_role *role, const Baton__Worker__V1__Prefi
         session_send_refused(&role->worker->session, key, "invalid", err.text, false);
         return;
     }
+    role->pending.due_left_us = command->due_left_us;
     /* An answer that has begun may find its weights nowhere else (decode_role.c). */
     if (atomic_load(&role->worker->draining) && !command->n_emitted) {
         sequence_spec_free(&role->pending);

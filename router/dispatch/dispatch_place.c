@@ -188,6 +188,9 @@ void request_teach(struct dispatch *dispatch, const struct request *request, enu
 {
     const struct call *call = request->call;
     const struct request_timing *timing = &request->timing;
+    if (request->life.attempt == 1)
+        placement_learn_times(&dispatch->placement, &request->placing, timing->first_us,
+                              timing->last_us, request->emitted_count);
     if (call->slo_class >= SLO_MAX_CLASSES || !class_of(dispatch, call) ||
         reason == REASON_CANCELLED || !timing->arrival_us)
         return;
@@ -202,6 +205,18 @@ void request_teach(struct dispatch *dispatch, const struct request *request, enu
     if (verdict.counts && !request_cut_short(dispatch, request, reason))
         goodput_ended(&dispatch->placement.classes[call->model][call->slo_class],
                       &request->placing.predicted, &outcome, !verdict.missed);
+}
+
+/* Returns how many tokens its answer surely still has. */
+static uint32_t tokens_left(const struct request *request)
+{
+    const struct call *call = request->call;
+    const struct sampling *sampling = &call->sampling;
+    bool has_length = sampling->ignore_eos && !sampling->stop_id_count && !call->has_stops &&
+                      !call->constraint && !call->prompt_only && !is_open(request);
+    return deadline_least_tokens(has_length, sampling->max_tokens,
+                                 call->prompt_only ? 0 : sampling->min_tokens,
+                                 request->emitted_count);
 }
 
 /* Sets *placed_tokens to the tokens that it is placed for. */
@@ -232,6 +247,12 @@ static struct route_choice choose(struct dispatch *dispatch, struct request *req
         ask.most_tokens = (uint64_t)request->call->prompt_count + request->call->open_max_tokens;
     const struct slo_class *class = class_of(dispatch, request->call);
     ask.predict = predictable(dispatch, request);
+    ask.deadline_us = request->call->deadline_us;
+    if (ask.deadline_us != UINT64_MAX) {
+        const struct answer_ask asked = request_answer(request);
+        ask.likely_tokens = answer_length_likely(dispatch->placement.answer_lengths, &asked,
+                                                 request->emitted_count, tokens_left(request));
+    }
     ask.ready_us = request->life.binding ? request->placing.predicted.prefill_us : 0;
     ask.slo_class = class ? request->call->slo_class : SLO_NONE;
     ask.percentile = class ? class->percentile : 0;
@@ -386,15 +407,8 @@ static bool is_known(const struct worker *worker)
 /* Returns the least time of its answer there. NULL, or a worker of unknown cost: 0. */
 static uint64_t least_on_us(const struct request *request, const struct worker *worker)
 {
-    const struct call *call = request->call;
-    const struct sampling *sampling = &call->sampling;
-    bool has_length = sampling->ignore_eos && !sampling->stop_id_count && !call->has_stops &&
-                      !call->constraint && !call->prompt_only && !is_open(request);
-    const struct deadline_work work = {
-        .answer_tokens = deadline_least_tokens(has_length, sampling->max_tokens,
-                                               call->prompt_only ? 0 : sampling->min_tokens,
-                                               request->emitted_count),
-        .context = prompt_tokens(request)};
+    const struct deadline_work work = {.answer_tokens = tokens_left(request),
+                                       .context = prompt_tokens(request)};
     return deadline_least_us(NULL, is_known(worker) ? &worker->learnt.steps.figures.cost : NULL,
                              &work);
 }

@@ -8,6 +8,7 @@
 #include "common/base/str.h"
 #include "common/net/membership/worker_message.h"
 #include "router/dispatch/dispatch_internal.h"
+#include "router/planner/deadline_estimate.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -135,10 +136,13 @@ static void send_prefill(struct dispatch *dispatch, struct request *request, str
     prefill.priority = (Baton__Worker__V1__Priority)request->call->priority;
     prefill.tenant = tenant_of(dispatch, request->call);
     prefill.deadline_left_us = deadline_left_us(dispatch, request->call);
-    uint64_t answer_us = request_least_us(dispatch, request, request->life.decode) / 4 * 3;
-    if (prefill.deadline_left_us) /* until the prompt must be there */
-        prefill.deadline_left_us =
-            prefill.deadline_left_us > answer_us ? prefill.deadline_left_us - answer_us : 1;
+    if (prefill.deadline_left_us) { /* until the prompt must be there */
+        const struct deadline_prompt due = deadline_of_prompt(
+            prefill.deadline_left_us, request_least_us(dispatch, request, request->life.decode),
+            request->placing.answer_us);
+        prefill.deadline_left_us = due.left_us;
+        prefill.due_left_us = due.due_us;
+    }
     Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
     command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_PREFILL;
     command.prefill = &prefill;

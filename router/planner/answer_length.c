@@ -260,6 +260,13 @@ double answer_length_rest(const struct answer_lengths *lengths, const struct ans
     return rest_of(&curve);
 }
 
+double answer_length_likely(const struct answer_lengths *lengths, const struct answer_ask *ask,
+                            uint32_t drawn, double least)
+{
+    bool known = is_fixed(ask, drawn) || answer_lengths_weight(lengths, ask) >= ANSWER_KNOWN;
+    return known ? answer_length_rest(lengths, ask, drawn) : least;
+}
+
 enum status answer_lengths_create(size_t model_count, struct answer_lengths **out)
 {
     struct answer_lengths *lengths = calloc(1, sizeof *lengths);

@@ -27,6 +27,7 @@
 #define ANSWER_PRIOR_TOKENS 256
 #define ANSWER_PRIOR_WEIGHT 16
 #define ANSWER_HALF_LIFE    500
+#define ANSWER_KNOWN        16
 
 struct answer_lengths;
 
@@ -57,6 +58,10 @@ struct answer_length {
 };
 struct answer_length answer_length_predict(const struct answer_lengths *lengths,
                                            const struct answer_ask *ask, uint32_t drawn);
+/* Returns the tokens that likely come still: the mean, once ANSWER_KNOWN answers of its cell have
+ * ended, otherwise the `least` that surely come. */
+double answer_length_likely(const struct answer_lengths *lengths, const struct answer_ask *ask,
+                            uint32_t drawn, double least);
 /* Returns P(length > tokens). */
 double answer_length_exceeds(const struct answer_lengths *lengths, const struct answer_ask *ask,
                              uint32_t drawn, double tokens);

@@ -1,5 +1,6 @@
 /* Whether a request that is about to be placed can meet its client's deadline. PURE.
  *
+ * Surely late ones are ended.
  * The estimate is the least time: its workers do nothing else, its answer is as short as it may be,
  * and steps take what the workers' reports say (cost_fit.h). A request is missed if three quarters
  * of that time are more than it has. A guess never ends a request: with unknown costs, or an answer
@@ -31,5 +32,19 @@ uint32_t deadline_least_tokens(bool has_length, uint32_t max_tokens, uint32_t mi
 
 /* Returns true if the work surely ends after the deadline (UINT64_MAX: none). */
 bool deadline_is_missed(uint64_t now_us, uint64_t deadline_us, uint64_t least_us);
+
+/* Returns true if the work is unlikely to end in time, because of others: with a quarter more than
+ * its `likely_us` it has no time left, and alone it would take a tenth less. A request that needs
+ * all of its time by itself is no reason to wait. */
+bool deadline_is_unlikely(double left_us, double likely_us, double alone_us);
+
+/* The times that a prefill worker has, from now on, for a prompt that another worker reads. */
+struct deadline_prompt {
+    uint64_t left_us; /* later, the answer is surely late */
+    uint64_t due_us;  /* later, it is likely late */
+};
+/* `left_us`: the client's deadline. The answer takes least_us at least, and likely answer_us. Both
+ * results are at least 1. */
+struct deadline_prompt deadline_of_prompt(uint64_t left_us, uint64_t least_us, double answer_us);
 
 #endif

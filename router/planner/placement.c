@@ -1,6 +1,7 @@
 #include "router/planner/placement.h"
 
 #include "common/base/assert.h"
+#include "router/planner/deadline_estimate.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,6 +10,9 @@
 #define STALE_US 60000000
 /* The pace while others wait follows the last ones of about so many. */
 #define PACE_PLACEMENTS 16
+/* A deadline within so many times the likely time is in doubt. */
+#define DOUBT_PART   8
+#define LEARN_TOKENS 8 /* shorter answers don't tell the time of a token */
 
 enum status placement_init(struct placement *placement, const struct placement_config *config)
 {
@@ -444,6 +448,55 @@ static void note_prediction(const struct placement *placement, struct placement_
     request->predicted = is;
     request->cached_tokens = place.cached_tokens;
     request->hopeless = asked->request.slo == NULL || goodput_is_late(&policy->request->is);
+    double tokens = ask->likely_tokens > 1 ? ask->likely_tokens : 1;
+    request->chosen_us = placement->pass.now_us;
+    request->times = predict_times(&policy->request->is, &place, &request->predicted, tokens);
+    request->answer_us = predict_times_answer_us(&request->times, tokens) *
+                         predict_error_median(&placement->errors[request->model].answer);
+    request->likely_us =
+        request->answer_us +
+        request->times.prompt_us * predict_error_median(&placement->errors[request->model].prompt);
+}
+
+enum deadline_verdict { DEADLINE_FITS, DEADLINE_TOO_EARLY, DEADLINE_HOPELESS };
+
+/* Judges the place of a new request: HOPELESS there, by the fault of others, or TOO_EARLY for its
+ * prompt. It FITS if the costs of its workers are a guess. */
+static enum deadline_verdict judge_deadline(const struct placement *placement,
+                                            const struct placement_request *request,
+                                            const struct placement_ask *ask)
+{
+    const struct predict_times *times = &request->times;
+    uint64_t now_us = placement->pass.now_us;
+    double plain_us = times->prompt_us + predict_times_answer_us(times, ask->likely_tokens);
+    if (request->turn != PLACEMENT_NEW || !request->predicted.known ||
+        ask->deadline_us == UINT64_MAX || ask->deadline_us <= now_us)
+        return DEADLINE_FITS;
+    double left_us = (double)(ask->deadline_us - now_us);
+    if (deadline_is_unlikely(left_us, request->likely_us,
+                             times->alone_us * request->likely_us / plain_us))
+        return DEADLINE_HOPELESS;
+    bool waits_there = times->room_us > times->prompt_us + PLACEMENT_AHEAD_US;
+    return waits_there && DOUBT_PART * request->likely_us > left_us ? DEADLINE_TOO_EARLY
+                                                                    : DEADLINE_FITS;
+}
+
+/* It waits behind all that are in time. */
+static void hold_back(struct placement *placement, struct placement_request *request)
+{
+    struct placement_queue *queue = &placement->queues[request->model];
+    struct placement_pass *pass = &placement->pass;
+    if (pass->next == request)
+        pass->next = TAILQ_NEXT(request, waiting_link);
+    queue->ranks[rank_of(request)]--;
+    if (request->in)
+        leave_tenant(placement, queue, request);
+    else
+        TAILQ_REMOVE(&queue->late, request, waiting_link);
+    pass->stopped |= request->late && ++pass->held_back >= PLACEMENT_LATE_TRIES;
+    request->late = true;
+    queue->ranks[rank_of(request)]++;
+    TAILQ_INSERT_TAIL(&queue->late, request, waiting_link);
 }
 
 struct route_choice placement_choose(struct placement *placement, struct placement_request *request,
@@ -492,6 +545,15 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
     set_lacks(&placement->queues[request->model], request, choice.outcome == ROUTE_NO_WORKER);
     if (choice.outcome == ROUTE_PLACED && (!ask->handle || ask->ready_us > 0))
         note_prediction(placement, request, ask, &policy, &choice);
+    if (choice.outcome == ROUTE_PLACED && !ask->handle) {
+        enum deadline_verdict verdict = judge_deadline(placement, request, ask);
+        if (verdict != DEADLINE_FITS)
+            choice = (struct route_choice){.outcome = ROUTE_FULL, .away_since_us = UINT64_MAX};
+        if (verdict == DEADLINE_HOPELESS) {
+            hold_back(placement, request);
+            return choice;
+        }
+    }
     pass->chosen = choice.outcome == ROUTE_PLACED ? request->in : NULL;
     if (choice.outcome == ROUTE_FULL && !known && turned && full)
         note_full(placement, full, ask, asked.total_tokens);
@@ -538,6 +600,19 @@ void placement_placed(struct placement *placement, const struct placement_reques
     queue->passed[rank] = 0;
     while (++rank < PLACEMENT_RANKS)
         queue->passed[rank] = queue->ranks[rank] ? queue->passed[rank] + 1 : 0;
+}
+
+void placement_learn_times(struct placement *placement, const struct placement_request *request,
+                           uint64_t first_us, uint64_t last_us, uint32_t tokens)
+{
+    if (!request->predicted.known || first_us <= request->chosen_us)
+        return;
+    predict_error_learn(&placement->errors[request->model].prompt, request->times.prompt_us,
+                        (double)(first_us - request->chosen_us));
+    if (tokens >= LEARN_TOKENS)
+        predict_error_learn(&placement->errors[request->model].answer,
+                            predict_times_answer_us(&request->times, tokens),
+                            (double)(last_us - first_us));
 }
 
 /* --------------------------------------------------------------------------- expectations */

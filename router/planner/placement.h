@@ -22,6 +22,13 @@
  * is behind all others, by arrival. No rank starves: of PLACEMENT_FLOOR_EVERY new requests that are
  * placed while others wait in a rank, one is of that rank. So late ones have a floor share of 8%.
  *
+ * Deadlines. A new request has its turn, and would likely miss its client's deadline at the place
+ * that it would get (deadline_estimate.h): it is held back, as it would only make others late. It
+ * waits behind all that are in time, too. A pass tries PLACEMENT_LATE_TRIES of the ones that were
+ * held back, in turns. For a request with a deadline within eight times its likely time, workers
+ * are full if its prompt would wait for room at its decode worker PLACEMENT_AHEAD_US longer than it
+ * takes: prefill workers don't run ahead of answers that may be late.
+ *
  * Shares. While there are requests of other tenants, or were in the last PLACEMENT_SHARE_US, a
  * tenant leaves them an eighth of each worker's places. One that waits for its tenant's share holds
  * up no other tenant.
@@ -44,7 +51,9 @@
 #define PLACEMENT_OVERTAKE_US    1000000 /* as long as a worker's own (POLICY_STARVE_US) */
 #define PLACEMENT_FLOOR_EVERY    12
 #define PLACEMENT_RANKS          (PRIORITIES + 1) /* the last one: late */
-#define PLACEMENT_RECENT         32               /* placements that the pace is read from */
+#define PLACEMENT_LATE_TRIES     4
+#define PLACEMENT_AHEAD_US       1000000
+#define PLACEMENT_RECENT         32 /* placements that the pace is read from */
 #define PLACEMENT_RETRY_LEAST_US 1000000
 #define PLACEMENT_RETRY_MOST_US  60000000
 #define PLACEMENT_SHARE_US       10000000 /* as a worker's (TENANT_RECENT_US) */
@@ -105,7 +114,12 @@ struct placement_request {
     struct placement_share prefill, decode;
     struct prediction predicted; /* at the last place that was chosen for its prompt */
     uint64_t cached_tokens;      /* there, of its prompt */
-    bool hopeless;               /* then: nothing let it attain, or it has no objectives */
+    /* Then: all times, without the errors of such predictions, and with them the one from its first
+     * token to the last that likely comes. */
+    struct predict_times times;
+    double answer_us, likely_us; /* the latter: the whole */
+    uint64_t chosen_us;
+    bool hopeless; /* then: nothing let it attain, or it has no objectives */
     struct placement_promise promise;
     const struct prefix_names *prefixes; /* as last asked with; the asker's */
     size_t prefix_kind_count;
@@ -119,7 +133,7 @@ struct placement_request {
     enum priority priority;
     uint64_t due_us;             /* its first token; least slack first. UINT64_MAX: by arrival */
     bool has_ttft;               /* it is late after due_us */
-    bool late;                   /* it waits behind all that are in time */
+    bool late;                   /* it waits behind all that are in time, or was held back */
     struct placement_tenant *in; /* NEW, in time: its tenant's turn */
     TAILQ_ENTRY(placement_request) all_link, waiting_link, prefill_link, decode_link;
 };
@@ -173,6 +187,7 @@ struct placement_pass {
     struct placement_tenant *chosen; /* a place was chosen last for one of its requests */
     uint32_t rank;                   /* NEW */
     bool stopped;                    /* a request holds the place of all behind it */
+    uint32_t held_back;              /* requests of the turns FLOOR and LATE */
     uint64_t facts;                  /* the candidates' facts_version when the pass began */
     uint32_t unheard; /* requests that were returned, and had not heard of these workers */
     bool joined;      /* a request began to wait since the pass began */
@@ -199,6 +214,9 @@ struct placement {
     struct placement_queue queues[CANDIDATES_MAX_MODELS];
     struct goodput_demand demands[CANDIDATES_MAX_MODELS];
     struct goodput_class classes[CANDIDATES_MAX_MODELS][SLO_MAX_CLASSES];
+    struct {
+        struct predict_error prompt, answer;
+    } errors[CANDIDATES_MAX_MODELS]; /* predict_times' */
     struct placement_requests all;
     struct placement_pass pass;
     struct rng rng;
@@ -270,18 +288,26 @@ struct placement_ask {
     const struct prefix_names *prefixes; /* [prefix_kind_count] */
     size_t prefix_kind_count;            /* at most PREFIX_MAX_KINDS; 0: not known */
     struct predict_request predict;
-    double ready_us;    /* with a handle: time until its prompt is computed */
-    uint32_t slo_class; /* SLO_NONE: none */
-    double percentile;  /* its class's */
+    uint64_t deadline_us; /* its client's; 0 or UINT64_MAX: none */
+    double likely_tokens; /* still to come of its answer (answer_length_likely) */
+    double ready_us;      /* with a handle: time until its prompt is computed */
+    uint32_t slo_class;   /* SLO_NONE: none */
+    double percentile;    /* its class's */
 };
 /* Decides about the request that placement_next returned. *placed_tokens: it is placed for so many,
  * prompt and answer. Predicts what comes of a place for its prompt (request->predicted), whatever
- * the policy, where ask->predict says how long its answer may get. */
+ * the policy, where ask->predict says how long its answer may get. ROUTE_FULL, too, if it is held
+ * back. */
 struct route_choice placement_choose(struct placement *placement, struct placement_request *request,
                                      const struct placement_ask *ask, uint64_t *placed_tokens);
 /* The choice was executed. `decode` 0: the prefill worker draws the last token. */
 void placement_placed(struct placement *placement, const struct placement_request *request,
                       uint64_t prefill, uint64_t decode);
+
+/* Its answer has ended, with so many tokens: learns how far the times were off. Only if its first
+ * choice was executed, and its prompt wasn't computed again. */
+void placement_learn_times(struct placement *placement, const struct placement_request *request,
+                           uint64_t first_us, uint64_t last_us, uint32_t tokens);
 
 /* True: a request like this would be placed now, or wait for room. */
 bool placement_takes(const struct placement *placement, size_t model,

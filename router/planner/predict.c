@@ -284,6 +284,45 @@ void predict(const struct predict_request *request, const struct predict_choice 
         predict_answer(request, choice, draws, (double)rows, quantile, out);
 }
 
+double predict_room_steps(const struct candidate *decode)
+{
+    const struct worker_books *books = &decode->books;
+    double pool = (double)decode->is.pool_tokens, left = worker_books_mean_left(books);
+    double all = (double)(books->promised_tokens - books->held_tokens); /* to draw */
+    double rows = books->coming.rows, drawn_here = books->drawing.rows * left;
+    double each = rows > 0 && all > drawn_here ? (all - drawn_here) / rows : 0;
+    double drawing = left * ((double)books->drawing.context + drawn_here / 2);
+    double coming = each * ((double)books->coming.context + rows * each / 2);
+    double steps = pool > 0 ? (drawing + coming) / pool - fmax(left, each / 2) : 0;
+    return steps > 0 ? steps : 0;
+}
+
+struct predict_times predict_times(const struct predict_request *request,
+                                   const struct predict_choice *choice,
+                                   const struct prediction *predicted, double tokens)
+{
+    const struct candidate *draws = predict_draws(choice);
+    double prompt = (double)request->prompt_tokens, steps = tokens > 1 ? tokens - 1 : 0;
+    struct predict_times times = {.prompt_us = predicted->wait_us + predicted->prefill_us,
+                                  .alone_us = predicted->prefill_us};
+    if (!draws || steps <= 0)
+        return times;
+    const struct worker_books *books = &draws->books;
+    double pool = (double)draws->is.pool_tokens, step = predicted->step_us;
+    double more_us = predicted->tpot_us > step ? predicted->tpot_us - step : 0;
+    double half_drawn = (double)(books->held_tokens + books->promised_tokens) / 2;
+    if (pool > 0 && half_drawn > pool) { /* the others wait: steps are as those of a full pool */
+        double rows = (double)books->drawing.rows + books->coming.rows;
+        double full_us = step_us(draws, 0, 0, rows * pool / half_drawn, pool, COST_P50);
+        step = full_us < step ? full_us : step;
+    }
+    times.room_us = predict_room_steps(draws) * step;
+    times.token_us = step + more_us;
+    times.alone_us += predicted->gap_us - predicted->step_us +
+                      steps * step_us(draws, 0, 0, 1, prompt + steps / 2, COST_P50);
+    return times;
+}
+
 /* --------------------------------------------------------------------------------- memory */
 
 /* Returns the most KV tokens that the worker will hold at once while an answer of `tokens` is

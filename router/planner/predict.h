@@ -71,6 +71,28 @@ const struct candidate *predict_draws(const struct predict_choice *choice);
 void predict(const struct predict_request *request, const struct predict_choice *choice,
              enum cost_quantile quantile, struct prediction *out);
 
+/* A request's time from now on, on the workers of a choice. */
+struct predict_times {
+    double prompt_us; /* until its first token */
+    double room_us;   /* then it waits for room in the decode worker's pool */
+    double token_us;  /* then it draws: each token */
+    double alone_us;  /* the whole, if these workers had nothing else to do */
+};
+static inline double predict_times_answer_us(const struct predict_times *times, double tokens)
+{
+    return tokens > 1 ? times->room_us + (tokens - 1) * times->token_us : 0;
+}
+/* Returns the times of a request that still draws `tokens` tokens, the first with the prompt.
+ * `predicted`: of this choice. */
+struct predict_times predict_times(const struct predict_request *request,
+                                   const struct predict_choice *choice,
+                                   const struct prediction *predicted, double tokens);
+/* Returns the steps after which the worker's pool has room for one more answer, behind those that
+ * are coming. An answer takes the pool's tokens for its steps: the work before it is the sum of
+ * these areas. The pool is never empty meanwhile: those that are drawn when there is room are half
+ * done in the mean. */
+double predict_room_steps(const struct candidate *decode);
+
 /* Returns what stands before a prompt of this priority there: equal and higher priorities. */
 double predict_wait_us(const struct candidate *worker, enum priority priority,
                        enum cost_quantile quantile);

@@ -51,6 +51,7 @@ struct virtual_request {
     uint32_t prompt_tokens;
     uint32_t answer_tokens; /* its true length, which neither router nor worker knows */
     uint32_t max_tokens;    /* at least answer_tokens */
+    bool exact;             /* it never ends by itself (ignore_eos): max_tokens long */
     uint64_t timeout_us;    /* its client leaves then; 0: never */
     enum priority priority;
     uint32_t slo_class; /* SLO_NONE: none; then it has no objective */

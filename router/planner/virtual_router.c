@@ -22,6 +22,13 @@ static uint64_t longest_tokens(const struct virtual_call *call)
     return (uint64_t)call->asked.prompt_tokens + call->asked.max_tokens;
 }
 
+/* Returns how many tokens its answer surely still has. */
+static uint32_t least_tokens(const struct virtual_call *call)
+{
+    return deadline_least_tokens(call->asked.exact, call->asked.max_tokens, 0,
+                                 call->life.delivered);
+}
+
 static bool ends_at_prefill(const struct virtual_call *call)
 {
     return call->place.kind == LIFE_PLACE && call->life.delivered + 1 >= call->asked.max_tokens;
@@ -41,7 +48,8 @@ static struct answer_ask answer_ask(const struct virtual_call *call)
 {
     return (struct answer_ask){.model = VIRTUAL_MODEL,
                                .prompt_tokens = call->asked.prompt_tokens,
-                               .max_tokens = call->asked.max_tokens};
+                               .max_tokens = call->asked.max_tokens,
+                               .exact = call->asked.exact};
 }
 
 /* Returns all that predictions know of it. How long its answer will get is looked up again when it
@@ -139,6 +147,22 @@ static void begin_run(struct virtual_call *call, const struct life_action *actio
     call->reserved = call->prefilled = call->confirmed = false;
 }
 
+/* Sets the times by which the prompt must and should be there. */
+static void set_due(const struct virtual_cluster *cluster, struct virtual_call *call)
+{
+    const struct candidate *decode =
+        candidates_get(&cluster->placement.candidates, call->life.decode);
+    uint64_t now_us = cluster->figures.now_us;
+    if (call->deadline_us == UINT64_MAX)
+        return;
+    const struct deadline_work work = {.answer_tokens = least_tokens(call),
+                                       .context = prompt_tokens(call)};
+    uint64_t least_us =
+        deadline_least_us(NULL, decode ? &decode->is.learnt->steps.figures.cost : NULL, &work);
+    call->due = deadline_of_prompt(call->deadline_us > now_us ? call->deadline_us - now_us : 1,
+                                   least_us, call->placing.answer_us);
+}
+
 static void send(struct virtual_cluster *cluster, struct virtual_call *call,
                  const struct life_action *action)
 {
@@ -153,6 +177,7 @@ static void send(struct virtual_cluster *cluster, struct virtual_call *call,
         call->run->prefill = node;
         call->run->prefill_attempt = action->attempt;
         event.job.kind = JOB_PREFILL;
+        set_due(cluster, call);
         call->prefill = action->worker;
         break;
     case LIFE_SEND_DECODE:
@@ -185,6 +210,9 @@ static void learn_end(struct virtual_cluster *cluster, const struct virtual_call
     outcome->attained = slo_attained(&asked->objective, &slo);
     answer_lengths_learn(placement->answer_lengths, &ask, outcome->answer_tokens,
                          call->life.finish == FINISH_EOS);
+    if (call->life.attempt == 1)
+        placement_learn_times(placement, &call->placing, call->first_us, call->last_us,
+                              call->life.delivered);
     if (asked->slo_class != SLO_NONE && cluster->knows_class[asked->slo_class] &&
         outcome->status != TERMINAL_OVERLOADED)
         admission_ended(&cluster->admissions[asked->slo_class], &call->admission,
@@ -427,6 +455,7 @@ static void try_call(struct virtual_cluster *cluster, struct virtual_call *call)
                                         .layout_hash = VIRTUAL_KIND,
                                         .numerics_id = VIRTUAL_KIND};
     const struct route_kind kind = {VIRTUAL_KIND, VIRTUAL_KIND};
+    const struct answer_ask answers = answer_ask(call);
     struct decision decision;
     decision_begin(&decision, "");
     const struct placement_ask ask = {
@@ -441,6 +470,9 @@ static void try_call(struct virtual_cluster *cluster, struct virtual_call *call)
         .prefixes = call->names.kinds,
         .prefix_kind_count = call->names.count,
         .predict = predictable(cluster, call),
+        .deadline_us = call->deadline_us,
+        .likely_tokens = answer_length_likely(cluster->placement.answer_lengths, &answers,
+                                              call->life.delivered, least_tokens(call)),
         .ready_us = call->life.binding ? call->placing.predicted.prefill_us : 0,
         .slo_class = call->asked.slo_class,
         .percentile = call->asked.percentile,

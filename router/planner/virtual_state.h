@@ -6,6 +6,7 @@
 
 #include "common/base/domain/link_model.h"
 #include "router/planner/admission.h"
+#include "router/planner/deadline_estimate.h"
 #include "router/planner/virtual_cluster.h"
 
 #define VIRTUAL_MODEL 0
@@ -50,6 +51,7 @@ struct virtual_call {
     uint64_t prefill, decode;
     struct prompt_names names;
     struct admission_request admission;
+    struct deadline_prompt due;    /* its prefill worker's; zeros: it has no deadline */
     struct answer_length expected; /* its whole answer */
     uint32_t expect_at;            /* tokens with which that is looked up again */
 };

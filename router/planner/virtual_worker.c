@@ -164,8 +164,13 @@ static void add(struct virtual_cluster *cluster, struct virtual_node *node, stru
     };
     ASSERT(spec.tokens);
     spec.sampling.max_tokens = call->asked.max_tokens;
+    spec.sampling.ignore_eos = call->asked.exact;
     if (call->deadline_us != UINT64_MAX)
         spec.deadline_left_us = call->deadline_us > now_us ? call->deadline_us - now_us : 1;
+    if (plan == PLAN_HAND_OFF) {
+        spec.deadline_left_us = call->due.left_us;
+        spec.due_left_us = call->due.due_us;
+    }
     virtual_prompt(cluster, run, spec.tokens);
     enum status status = scheduler_add(node->scheduler, &spec, NULL);
     if (status == STATUS_OK) {

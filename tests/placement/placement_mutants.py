@@ -34,6 +34,17 @@ ALL = [
     Mutant("others_forgotten", "places are kept only while others are here", "placement_books.c", "    queue->left[0].at_us = placement->pass.now_us;\n", ""),
     Mutant("others_for_ever", "places are kept for tenants that left long ago", "placement_books.c", "            now_us - queue->left[i].at_us < PLACEMENT_SHARE_US)", "            now_us)"),
     Mutant("tenant_kept", "a request that is over still counts in its tenant's share", "placement_books.c", "    candidate_count_tenant(share->worker, tenant, -(int64_t)share->requests);\n", ""),
+    # --- deadlines
+    Mutant("late_is_placed", "a request that others make late is placed", "placement.c", "        return DEADLINE_HOPELESS;\n", "        return DEADLINE_FITS;\n"),
+    Mutant("late_in_front", "those that were held back are tried in the same order each time", "placement.c", "    TAILQ_INSERT_TAIL(&queue->late, request, waiting_link);\n", "    insert(&queue->late, request, false);\n"),
+    Mutant("late_all", "a pass tries all that were held back", "placement.c", "++pass->held_back >= PLACEMENT_LATE_TRIES", "++pass->held_back >= 100"),
+    Mutant("runs_ahead", "prompts are computed long before there is room for their answers", "placement.c", "? DEADLINE_TOO_EARLY\n", "? DEADLINE_FITS\n"),
+    Mutant("errors_forgotten", "errors of earlier predictions don't count", "placement.c", "                         predict_error_median(&placement->errors[request->model].answer);", "                         1;"),
+    Mutant("answers_unlearnt", "answers teach nothing of their times", "placement.c", "    if (tokens >= LEARN_TOKENS)\n", "    if (tokens > 1000)\n"),
+    Mutant("blames_others", "one that needs its time by itself is held back", "deadline_estimate.c", " && likely_us > OTHERS_PART * alone_us;", ";"),
+    Mutant("no_margin", "the likely time must just fit", "deadline_estimate.c", "return LIKELY_PART * likely_us > left_us", "return likely_us > left_us"),
+    Mutant("due_at_the_end", "a prompt is due at its client's deadline", "deadline_estimate.c", "(double)left_us - LIKELY_PART * answer_us;", "(double)left_us;"),
+    Mutant("room_at_once", "an answer has room at once", "predict.c", "    times.room_us = predict_room_steps(draws) * step;\n", ""),
     # --- misfits, kinds, blocks
     Mutant("misfits_forgotten", "a misfit isn't noted", "candidates.c", "    reader->misfit_count++;\n    reader->kind->misfit_count++;\n", ""),
     Mutant("misfits_outlive", "misfits outlive the prefill worker", "candidates.c", "        drop_misfits_with(decodes->items[i], candidate->is.key);\n", "        ;\n"),

@@ -16,10 +16,10 @@ PRODUCT = [str(path.relative_to(mutants.TOP)) for folder in (PLANNER, "common/en
            for path in sorted((mutants.TOP / folder).glob("*.c")) if path.name not in IMPURE | {"cache_event_count.c"}] + ["common/kv/handoff/handoff.c"]
 OWN_TESTS = {"breaker.c": ["test_breaker.c"], "step_watch.c": ["test_step_watch.c"], "answer_length.c": ["test_answer_length.c"],
              "calibration.c": ["test_calibration.c"], "admission.c": ["test_admission.c"], "decision_log.c": ["test_decision_log.c"],
-             "goodput.c": ["test_goodput.c"], "request_life.c": ["test_request_life.c"], "predict.c": ["test_predict.c"], "policy.c": ["test_placement_policy.c", "test_policy_draws.c"],
+             "goodput.c": ["test_goodput.c"], "request_life.c": ["test_request_life.c"], "predict.c": ["test_predict.c", "test_deadline_estimate.c"], "deadline_estimate.c": ["test_deadline_estimate.c"], "policy.c": ["test_placement_policy.c", "test_policy_draws.c"],
              **dict.fromkeys(["prefix_index.c", "prefix_pairs.c", "prompt_names.c"], ["test_prefix_index.c", "test_prompt_names.c"])}  # by mutated file; for all others:
 OTHER_TESTS = ["test_placement.c", "test_worker_books.c", "test_candidates.c", "test_route_policy.c", "test_route_blocked.c", "test_calibration.c",
-               "test_admission.c", "test_decision_log.c", "test_prompt_names.c", "test_placement_policy.c", "test_policy_draws.c"]
+               "test_admission.c", "test_decision_log.c", "test_prompt_names.c", "test_placement_policy.c", "test_policy_draws.c", "test_deadline_estimate.c"]
 TESTS = sorted(f"tests/unit/{name}" for name in {*OTHER_TESTS, *sum(OWN_TESTS.values(), [])})
 FEW = {"SEEDS": 400, "EVENTS": 4000, "POLICY_SEEDS": 100}
 

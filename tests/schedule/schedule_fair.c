@@ -20,6 +20,7 @@
 struct asked { /* by number, which is the key */
     uint64_t arrives_us, deadline_us, tenant;
     uint32_t prompt_count, max_tokens;
+    uint64_t rest_us; /* its answer takes so long on another worker; 0: it is drawn here */
     /* as it was served: */
     uint64_t first_us, end_us; /* NEVER: not */
     uint64_t work_us;
@@ -87,6 +88,11 @@ static void arrive(void)
                                      .sampling = sampling_default()};
         if (asked->deadline_us != NEVER)
             spec.deadline_left_us = asked->deadline_us - asked->arrives_us;
+        if (asked->rest_us) {
+            spec.plan = PLAN_HAND_OFF;
+            spec.due_left_us = spec.deadline_left_us - asked->rest_us / 4 * 5;
+            spec.deadline_left_us -= asked->rest_us / 4 * 3; /* both as the router */
+        }
         spec.sampling.max_tokens = asked->max_tokens;
         spec.sampling.ignore_eos = true;
         spec.tokens = calloc(spec.token_count, sizeof *spec.tokens);
@@ -145,9 +151,9 @@ static void step(void)
         asked->tokens += part->samples;
         if (part->samples && asked->first_us == NEVER)
             asked->first_us = service.now_us;
-        if (finish == FINISH_NONE)
+        if (finish == FINISH_NONE && !(part->samples && asked->rest_us))
             continue;
-        asked->end_us = service.now_us;
+        asked->end_us = service.now_us + asked->rest_us;
         scheduler_remove(service.scheduler, part->sequence);
     }
 }
@@ -249,20 +255,24 @@ bool fair_alternates(void)
 #define ANSWER_TOKENS 64
 #define PROMPT_TOKENS 256
 
-struct overload_result overload_run(double load)
+struct overload_result overload_run(double load, uint64_t rest_us)
 {
     /* A full batch takes so long for each answer, with its part of the prompts. */
-    double answer_us = (ANSWER_TOKENS * (STEP_US + BATCH * DECODE_ROW_US)) / (double)BATCH +
-                       PROMPT_TOKENS * PROMPT_ROW_US;
+    double answer_us = (ANSWER_TOKENS * (STEP_US + BATCH * DECODE_ROW_US)) / (double)BATCH;
+    /* Two prompts share a step. All of them have blocks at once. */
+    double prompt_us = PROMPT_TOKENS * PROMPT_ROW_US;
+    uint32_t tokens = rest_us ? 64 * PROMPT_TOKENS : PROMPT_TOKENS + ANSWER_TOKENS;
+    answer_us = prompt_us + (rest_us ? STEP_US / 2.0 : answer_us);
     struct rng rng = rng_seeded(11);
     uint64_t at_us = 1;
     struct overload_result result = {.work_us = 0};
-    start((struct scheduler_config){.block_count =
-                                        BATCH * (PROMPT_TOKENS + ANSWER_TOKENS) / BLOCK_TOKENS,
-                                    .max_sequences = 1024});
-    for (int i = 0; i < 3000; i++)
+    start((struct scheduler_config){.block_count = BATCH * tokens / BLOCK_TOKENS,
+                                    .max_sequences = REQUESTS});
+    for (int i = 0; i < (rest_us ? 4000 : 3000); i++) {
         ask(at_us += 1 + rng_below(&rng, (uint64_t)(2 * answer_us / load)), 3000000, LIGHT_TENANT,
             PROMPT_TOKENS, ANSWER_TOKENS);
+        service.asked[service.count - 1].rest_us = rest_us;
+    }
     run(NEVER);
     for (uint32_t i = 0; i < service.count; i++) {
         const struct asked *asked = &service.asked[i];

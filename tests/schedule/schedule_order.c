@@ -300,6 +300,9 @@ static void check_pair(struct life *life, const struct glimpse *poor, const stru
     if (rich_class > poor_class)
         life_fail(life, HOLDS_ORDER, "%llu of class %u has no rows, %llu of class %u has", without,
                   poor_class, with, rich_class);
+    bool prompts = poor->state == SEQUENCE_PREFILL;
+    if (prompts && poor->sequence->likely_late)
+        return;
     if (rich_class != poor_class || poor->sequence->tenant->turn > rich->sequence->tenant->turn)
         return;
     if (poor->sequence->tenant->turn < rich->sequence->tenant->turn)
@@ -311,7 +314,7 @@ static void check_pair(struct life *life, const struct glimpse *poor, const stru
     if (poor_starved && (!rich_starved || came_first))
         life_fail(life, HOLDS_STARVE, "%llu starved%s and has no rows, %llu has", without,
                   rich_starved ? " and came first" : "", with);
-    bool prompts = poor->state == SEQUENCE_PREFILL && life->config.policy == POLICY_FCFS;
+    prompts &= life->config.policy == POLICY_FCFS;
     if (prompts && poor->computed > 0 && rich->computed == 0)
         life_fail(life, HOLDS_DECODES, "%llu was begun and has no rows, %llu is new and has",
                   without, with);

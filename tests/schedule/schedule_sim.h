@@ -255,8 +255,10 @@ struct overload_result {
     uint64_t in_time_until_us;   /* when the last one in time ended */
     uint32_t capacity;           /* answers that a full batch gives until then */
 };
-/* Requests come `load` times as fast as they can be served, each with a deadline. */
-struct overload_result overload_run(double load);
+/* Requests come `load` times as fast as they can be served, each with a deadline. rest_us: only
+ * their prompts are computed here, and their answers take so long elsewhere. 0: all is done
+ * here. */
+struct overload_result overload_run(double load, uint64_t rest_us);
 /* One request alone, with so much of the time that it needs. Returns its tokens at the end. */
 uint32_t deadline_alone(double part, uint32_t max_tokens);
 

@@ -106,14 +106,14 @@ static void test_a_light_tenant_beside_a_heavy_one(void **state)
 static void test_overload_with_deadlines(void **state)
 {
     (void)state;
-    static const double loads[] = {0.8, 5, 10};
+    static const double loads[] = {0.8, 5, 10, 0.8, 5, 10};
     for (size_t i = 0; i < sizeof loads / sizeof *loads; i++) {
-        struct overload_result result = overload_run(loads[i]);
+        struct overload_result result = overload_run(loads[i], i < 3 ? 0 : 1000000);
         double wasted = (double)result.wasted_us / (double)result.work_us;
-        printf("load %4.1f: %4u in time of %u that were possible, %4u missed, %.1f%% of the work "
+        printf("%sload %4.1f: %4u in time of %u that were possible, %4u missed, %.1f%% of the work "
                "was for them, %u given up early\n",
-               loads[i], result.in_time, result.capacity, result.missed, 100 * wasted,
-               result.given_up_early);
+               i < 3 ? "" : "prompts alone, ", loads[i], result.in_time, result.capacity,
+               result.missed, 100 * wasted, result.given_up_early);
         expect(wasted <= 0.1, HOLDS_DEADLINE, "more than a tenth of the work is for misses");
         expect(loads[i] > 1 || result.missed == 0, HOLDS_DEADLINE, "misses without overload");
         expect(loads[i] < 1 || result.in_time >= result.capacity * 0.8, HOLDS_DEADLINE,

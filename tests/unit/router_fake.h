@@ -45,7 +45,7 @@ struct seen {
     char source_address[128], source_name[64], request_name[160];
     uint64_t seed;
     uint32_t max_tokens, priority;
-    uint64_t tenant, deadline_left_us;
+    uint64_t tenant, deadline_left_us, due_left_us;
     bool logprobs, prompt_logprobs, logits_hash; /* requested outputs */
     uint32_t scores_from, choice;
 };
@@ -136,7 +136,8 @@ static inline void fake_on_message(struct rpc_call *call, struct rpc_bytes bytes
                              .prompt_count = (uint32_t)prefill->n_prompt,
                              .priority = (uint32_t)prefill->priority,
                              .tenant = prefill->tenant,
-                             .deadline_left_us = prefill->deadline_left_us};
+                             .deadline_left_us = prefill->deadline_left_us,
+                             .due_left_us = prefill->due_left_us};
         fake_copy_sampling(&seen, prefill->sampling);
         fake_copy_emitted(&seen, prefill->n_emitted, prefill->emitted);
         snprintf(seen.request_name, sizeof seen.request_name, "%s", prefill->request_name);

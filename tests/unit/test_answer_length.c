@@ -192,6 +192,23 @@ static void test_answers_of_a_set_length(void **state)
     answer_lengths_destroy(lengths);
 }
 
+/* The least that surely comes counts until some answers have ended. */
+static void test_a_guess_is_not_likely(void **state)
+{
+    (void)state;
+    struct answer_lengths *lengths = NULL;
+    const struct answer_ask ask = {.prompt_tokens = 100, .max_tokens = 500};
+    const struct answer_ask exact = {.prompt_tokens = 100, .max_tokens = 500, .exact = true};
+    assert_int_equal(answer_lengths_create(1, &lengths), STATUS_OK);
+    assert_true(answer_length_likely(lengths, &ask, 0, 7) == 7);
+    assert_true(answer_length_likely(lengths, &exact, 100, 7) == 400);
+    for (int i = 0; i < 2 * ANSWER_KNOWN; i++)
+        answer_lengths_learn(lengths, &ask, 40, true);
+    double likely = answer_length_likely(lengths, &ask, 0, 7);
+    assert_true(likely == answer_length_rest(lengths, &ask, 0) && likely > 20 && likely < 80);
+    answer_lengths_destroy(lengths);
+}
+
 /* Whatever was learnt: probabilities fall, quantiles rise, the rest is the sum of the tail. */
 static void test_it_is_a_distribution(void **state)
 {
@@ -239,6 +256,7 @@ int main(void)
         cmocka_unit_test(test_a_change_is_learnt),
         cmocka_unit_test(test_answers_of_a_set_length),
         cmocka_unit_test(test_it_is_a_distribution),
+        cmocka_unit_test(test_a_guess_is_not_likely),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

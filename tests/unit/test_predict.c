@@ -253,6 +253,46 @@ static void test_tpot_is_a_budget(void **state)
     assert_near(predict_tolerance_us(40000, 101, 200, 199 * 30000), 200 * 40000 - 199 * 30000);
 }
 
+static void coming(struct worker *worker, uint32_t rows, uint64_t context, uint64_t left)
+{
+    const struct books_part part = {.coming = true,
+                                    .context = context,
+                                    .held_tokens = context,
+                                    .promised_tokens = context + left};
+    for (uint32_t i = 0; i < rows; i++)
+        worker_books_add(&worker->is.books, &part);
+}
+
+/* An answer waits for room behind all that hold more than the pool, in steps of a full pool. */
+static void test_an_answer_waits_for_room(void **state)
+{
+    (void)state;
+    struct worker p, d;
+    const struct predict_choice pair = {.prefill = &reset(&p, ROLE_PREFILL)->is,
+                                        .decode = &reset(&d, ROLE_DECODE)->is};
+    const struct prediction idle = of(&REQUEST, pair);
+    struct predict_times times = predict_times(&REQUEST, &pair, &idle, 101);
+    assert_near(times.prompt_us, idle.prefill_us);
+    assert_near(times.room_us, 0);
+    assert_near(times.token_us, idle.tpot_us);
+    /* Its steps alone have the answer's own tokens, half of them in the mean. */
+    assert_near(times.alone_us, idle.prefill_us + 100 * (1020 + (512 + 50) * 0.1));
+    assert_near(predict_times(&REQUEST, &pair, &idle, 1).alone_us, idle.prefill_us);
+    d.is.is.pool_tokens = 10000;
+    draws(&d, 8, 1000, 128);
+    double left = worker_books_mean_left(&d.is.books), area = 8 * left * (1000 + left / 2);
+    assert_near(predict_room_steps(&d.is), 0); /* they end in 100 steps or so */
+    coming(&d, 20, 500, 200);
+    double each = (8 * 128 + 20 * 200 - 8 * left) / 20;
+    area += 20 * each * (500 + each / 2);
+    double steps = area / 10000 - fmax(left, each / 2);
+    assert_true(steps > 100);
+    assert_near(predict_room_steps(&d.is), steps);
+    const struct prediction busy = of(&REQUEST, pair);
+    times = predict_times(&REQUEST, &pair, &busy, 101);
+    assert_true(times.room_us < steps * busy.step_us && times.room_us > steps * idle.step_us);
+}
+
 /* --------------------------------------------------------------------------------------- memory */
 
 static void test_an_answer_that_has_begun_has_what_is_left(void **state)
@@ -456,6 +496,7 @@ int main(void)
         cmocka_unit_test(test_prompts_beside_an_answer_lengthen_its_steps),
         cmocka_unit_test(test_tpot_is_a_budget),
         cmocka_unit_test(test_an_answer_that_has_begun_has_what_is_left),
+        cmocka_unit_test(test_an_answer_waits_for_room),
         cmocka_unit_test(test_preemption),
         cmocka_unit_test(test_errors_tell_how_likely_a_miss_is),
         cmocka_unit_test(test_a_wide_spread_is_no_hope),

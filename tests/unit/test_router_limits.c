@@ -38,6 +38,7 @@ static void test_a_worker_ends_requests_that_are_too_late(void **state)
     client_start(&c.world, &c.client, &(struct ask){.deadline_us = WORLD_LIMIT_US});
     prefill = fake_expect(&c.prefill, SEEN_PREFILL);
     assert_true(prefill.deadline_left_us > 0 && prefill.deadline_left_us <= 2 * WORLD_LIMIT_US);
+    assert_true(prefill.due_left_us > 0 && prefill.due_left_us <= prefill.deadline_left_us);
     assert_true(prefill.tenant != 0);
     fake_refused_by(&c.prefill, &prefill, "deadline", LATE, false);
     client_wait_end(&c.client, RPC_DEADLINE_EXCEEDED, "deadline");
@@ -56,7 +57,7 @@ static void test_a_worker_ends_requests_that_are_too_late(void **state)
     cluster_release(&c, &decode);
     client_start(&c.world, &second, &(struct ask){.max_tokens = 2});
     prefill = fake_expect(&c.prefill, SEEN_PREFILL);
-    assert_int_equal(prefill.deadline_left_us, 0);
+    assert_true(prefill.deadline_left_us == 0 && prefill.due_left_us == 0);
     fake_refused_by(&c.prefill, &prefill, "deadline", LATE, false);
     client_wait_end(&second, RPC_INVALID_ARGUMENT, "refused");
     client_stop(&second);

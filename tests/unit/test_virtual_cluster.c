@@ -33,6 +33,8 @@ struct load {
     uint32_t shared;     /* leading tokens that all prompts have */
     uint32_t spread;     /* lengths are drawn from 1 .. 2 n */
     uint64_t timeout_us; /* every fourth request's */
+    bool all_leave;      /* it is each one's */
+    bool exact;          /* answers never end by themselves */
     uint64_t message_us;
     bool even;               /* gaps are equal */
     uint32_t prefill_blocks; /* the pools of prefill workers; 0: as those of decode workers */
@@ -62,12 +64,14 @@ static void take(void *context, uint64_t id, struct virtual_request *request)
     load->taken++;
     if (load->rate > 0)
         load->at_us += (load->even ? 1 : -log(1 - rng_unit(&load->rng))) / load->rate * SECOND_US;
-    *request = (struct virtual_request){.tenant = load->spread ? id % 3 : 0,
-                                        .prompt_tokens = length_of(load, load->prompt),
-                                        .answer_tokens = length_of(load, load->answer),
-                                        .timeout_us = id % 4 ? 0 : load->timeout_us,
-                                        .priority = PRIORITY_NORMAL,
-                                        .slo_class = SLO_NONE};
+    *request =
+        (struct virtual_request){.tenant = load->spread ? id % 3 : 0,
+                                 .prompt_tokens = length_of(load, load->prompt),
+                                 .answer_tokens = length_of(load, load->answer),
+                                 .timeout_us = id % 4 && !load->all_leave ? 0 : load->timeout_us,
+                                 .exact = load->exact,
+                                 .priority = PRIORITY_NORMAL,
+                                 .slo_class = SLO_NONE};
     request->max_tokens =
         load->max_tokens > request->answer_tokens ? load->max_tokens : request->answer_tokens;
     load->outcomes[id].prompt_tokens = request->prompt_tokens;
@@ -392,6 +396,84 @@ static void test_everything_ends(void **state)
     }
 }
 
+/* Requests with a deadline each, on 2 + 2 workers. */
+struct overload {
+    double load, deadline_s;
+    uint32_t answer, max_tokens; /* equal: the router knows the length */
+};
+
+/* Sends `count` requests at `rate` a second; 0: all at once, and without deadlines. */
+static struct virtual_figures overload_run(const struct overload *is, struct load *load,
+                                           double rate, uint32_t count)
+{
+    struct virtual_worker worker = virtual_worker_default(ROLE_DECODE, &vllm_13b, 2048, 512);
+    worker.profile.link_bytes_per_second = 25e9;
+    *load = (struct load){.rate = rate,
+                          .count = count,
+                          .prompt = 256,
+                          .answer = is->answer,
+                          .max_tokens = is->max_tokens,
+                          .exact = is->max_tokens == is->answer,
+                          .all_leave = true,
+                          .timeout_us = rate > 0 ? (uint64_t)(is->deadline_s * SECOND_US) : 0};
+    struct virtual_cluster *cluster = open(load, &worker, 2, 2);
+    struct virtual_figures figures = run(load, cluster);
+    virtual_cluster_destroy(cluster);
+    return figures;
+}
+
+/* In overload all of the capacity goes to requests in time, and hardly any work to others: prompts
+ * wait for the answers before theirs without being computed. The bottleneck of answers of 64 tokens
+ * is prefill, and of 512 tokens the room in the decode workers' pools. */
+static void test_overload_with_deadlines(void **state)
+{
+    (void)state;
+    static const struct overload rows[] = {
+        {5, 15, 64, 64},     {10, 15, 64, 64}, /* others: long */
+        {0.8, 3, 64, 64},    {5, 3, 64, 64},    {10, 3, 64, 64},   {10, 15, 64, 256},
+        {0.8, 60, 512, 512}, {5, 60, 512, 512}, {10, 60, 512, 512}};
+    size_t row_count = getenv("BATON_LONG") ? sizeof rows / sizeof *rows : 2;
+    double capacity = 0;
+    for (size_t k = 0; k < row_count; k++) {
+        const struct overload *is = &rows[k];
+        struct load load;
+        uint32_t in_time = 0, count = 600;
+        uint64_t begun = 0, missed = 0, tokens = 0, missed_tokens = 0;
+        struct virtual_figures figures;
+        if (!k || is->answer != is[-1].answer) {
+            figures = overload_run(is, &load, 0, count);
+            capacity = count / ((double)figures.now_us / SECOND_US);
+            free(load.outcomes);
+        }
+        count = (uint32_t)(is->load * (k < 2 ? 500 : 1500));
+        figures = overload_run(is, &load, is->load * capacity, count);
+        for (uint32_t i = 0; i < count; i++) {
+            const struct virtual_outcome *outcome = &load.outcomes[i];
+            bool ok = outcome->status == TERMINAL_OK;
+            in_time += ok;
+            begun += outcome->answer_tokens > 0;
+            missed += !ok && outcome->answer_tokens;
+            tokens += outcome->answer_tokens;
+            missed_tokens += ok ? 0 : outcome->answer_tokens;
+        }
+        free(load.outcomes);
+        double possible = capacity * (double)figures.now_us / SECOND_US;
+        print_message(
+            "answers of %u, deadline %2.0f s, load %4.1f: %4u of %4u in time, %.2f of the "
+            "capacity of %.1f a second; for misses %.1f%% of the prompts, %.1f%% of the "
+            "answers\n",
+            is->answer, is->deadline_s, is->load, in_time, count, in_time / possible, capacity,
+            100.0 * (double)missed / (double)begun, 100.0 * (double)missed_tokens / (double)tokens);
+        assert_true(in_time == count || in_time >= 0.9 * possible);
+        assert_true(is->load > 1 || in_time == count);
+        double prompts_most = is->answer > 64 ? 0.15 : 0.1; /* prefill workers have time to spare */
+        assert_true(missed <= prompts_most * (double)begun);
+        assert_true(missed_tokens <= 0.1 * (double)tokens);
+        /* Longer answers are preempted, and computed anew. */
+        assert_true(is->answer > 64 || 256 * in_time >= 0.9 * (double)figures.prompt_rows);
+    }
+}
+
 /* One prefill worker with prompts of one length is the queue M/D/1: each request waits for the
  * work before it (Lindley's recursion), rho D / (2 (1 - rho)) in the mean. */
 static void test_one_prefill_worker_is_an_md1_queue(void **state)
@@ -502,6 +584,7 @@ int main(void)
         cmocka_unit_test(test_the_fit_believes_reports),
         cmocka_unit_test(test_equal_seeds_give_equal_outcomes),
         cmocka_unit_test(test_everything_ends),
+        cmocka_unit_test(test_overload_with_deadlines),
         cmocka_unit_test(test_one_prefill_worker_is_an_md1_queue),
         cmocka_unit_test(test_figure_1_of_distserve),
     };

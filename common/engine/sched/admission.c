@@ -135,6 +135,8 @@ static bool is_led_by(const struct scheduler *s, const struct sequence *sequence
         other->tenant->turn > sequence->tenant->turn || !other->remembers ||
         (other->chain.length && !other->chain.stamp))
         return false;
+    if (other->state == SEQUENCE_PREFILL && other->likely_late && !sequence->likely_late)
+        return false;
     if (other->state != SEQUENCE_RESERVED && !is_under_way(s, other))
         return false;
     if (sequence->plan == PLAN_RECEIVE || other->state == SEQUENCE_RESERVED)

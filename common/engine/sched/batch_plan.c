@@ -39,11 +39,10 @@ static void collect(struct batch *batch, const struct policy *policy,
             continue;
         }
         struct ranking *ranking = &batch->groups[group];
+        uint64_t rank = (uint64_t)sequence->class_index << 1 | (!decodes && sequence->likely_late);
+        rank = rank << TENANT_TURN_BITS | sequence->tenant->turn;
         ranking->entries[ranking->count++] = (struct ranked){
-            ((uint64_t)sequence->class_index << TENANT_TURN_BITS | sequence->tenant->turn)
-                    << POLICY_RANK_BITS |
-                policy_rank(policy, sequence),
-            sequence->order, sequence};
+            rank << POLICY_RANK_BITS | policy_rank(policy, sequence), sequence->order, sequence};
     }
 }
 

@@ -4,6 +4,7 @@
  * sequences take part. Prompts are cut into chunks. A step's budget goes first to decodes, one row
  * each, then to prompts that were begun, then to new prompts (Agrawal et al., SARATHI-Serve, OSDI
  * 24). So no decode ever waits for a prompt. `offline` sequences get the rest, their decodes first.
+ * Prompts that will likely miss their deadlines get rows after the others of their class.
  * Tenants take turns (tenants.h) among decodes when not all have a place, and among prompts; the
  * policy (policy.h) orders the sequences of tenants that are equal.
  *

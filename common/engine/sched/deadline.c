@@ -6,9 +6,11 @@
  * measured, and its answer none before some steps were: the first one may be a hiccup. It ends,
  * since its client would get nothing.
  *
- * A sequence that waits is likely missed if it needs more time than it has: steps as they are now,
- * its prompt as it was cached when it came, and a quarter more. It isn't ended, but begins after
- * the others of its class. In overload those begin that will be whole. */
+ * A sequence that waits, or has rows of its prompt to compute, is likely missed if it needs more
+ * time than it has: steps as they are now, its prompt as it was cached when it came, and a quarter
+ * more. A prompt that another worker will read is due earlier, as that one needs time, too. It
+ * isn't ended, but begins, and gets rows, after the others of its class. In overload those begin
+ * that will be whole. */
 #include "common/base/u32.h"
 #include "common/engine/sched/scheduler_state.h"
 
@@ -68,17 +70,28 @@ static uint32_t rows_left(const struct sequence *sequence, uint32_t cached)
     return sequence->prompt_count - cached;
 }
 
-static double time_left_us(const struct scheduler *s, const struct sequence *sequence)
+static double time_left_us(const struct scheduler *s, uint64_t until_us)
 {
-    return sequence->deadline_us > s->now_us ? (double)(sequence->deadline_us - s->now_us) : 0;
+    return until_us > s->now_us ? (double)(until_us - s->now_us) : 0;
 }
 
 bool deadline_is_likely_missed(const struct scheduler *s, const struct sequence *sequence)
 {
     if (sequence->preempted)
         return false;
-    uint32_t rows = rows_left(sequence, sequence->likely_cached);
-    return LIKELY_PART * time_us(s, sequence, rows, s->step_us) > time_left_us(s, sequence);
+    uint32_t rows = rows_left(sequence, max_u32(sequence->likely_cached, sequence->computed));
+    double left_us = time_left_us(s, sequence->due_us);
+    return LIKELY_PART * time_us(s, sequence, rows, s->step_us) > left_us;
+}
+
+void deadline_judge_prompts(struct scheduler *s)
+{
+    for (uint32_t i = 0; s->deadline_count && i < s->count; i++) {
+        struct sequence *sequence = s->by_arrival[i];
+        if (sequence->state == SEQUENCE_PREFILL)
+            sequence->likely_late =
+                sequence->deadline_us != UINT64_MAX && deadline_is_likely_missed(s, sequence);
+    }
 }
 
 static bool is_missed(const struct scheduler *s, const struct sequence *sequence)
@@ -92,7 +105,7 @@ static bool is_missed(const struct scheduler *s, const struct sequence *sequence
                                : rows_left(sequence, 0);
     if (s->prompt_steps < MEASURED_STEPS)
         rows = 0;
-    double left_us = time_left_us(s, sequence);
+    double left_us = time_left_us(s, sequence->deadline_us);
     double step_us = s->answer_steps < MEASURED_STEPS ? 0 : s->fast_step_us;
     return left_us <= 0 || SURE_PART * time_us(s, sequence, rows, step_us) > left_us;
 }

@@ -175,6 +175,9 @@ enum status scheduler_add(struct scheduler *s, const struct sequence_spec *spec,
     struct sequence **bucket = bucket_of(s, spec->key);
     uint32_t *blocks = slot->blocks;
     /* Another worker that computes the prompt reports its logprobs, too. */
+    uint64_t due_left_us = spec->due_left_us && spec->due_left_us < spec->deadline_left_us
+                               ? spec->due_left_us
+                               : spec->deadline_left_us;
     bool scores = spec->plan != PLAN_RECEIVE && spec->sampling.prompt_logprobs;
     *slot = (struct sequence){
         .key = spec->key,
@@ -193,6 +196,7 @@ enum status scheduler_add(struct scheduler *s, const struct sequence_spec *spec,
         .tenant = tenants_come(&s->tenants, spec->tenant),
         .deadline_us =
             spec->deadline_left_us ? spec->arrived_us + spec->deadline_left_us : UINT64_MAX,
+        .due_us = due_left_us ? spec->arrived_us + due_left_us : UINT64_MAX,
         .root = spec->root,
         .needs_token = spec->needs_token,
         .score_next = scores ? spec->sampling.prompt_logprobs_from : UINT32_MAX,
@@ -331,6 +335,7 @@ const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
     tenants_set_turns(&s->tenants);
     preemption_begin_plan(s);
     promote_starved(s);
+    deadline_judge_prompts(s);
     choose_rows(s);
     if (!preemption_find_blocks(s)) { /* some have none: choose again without them */
         preemption_mark_stalled(s, true);

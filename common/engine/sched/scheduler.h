@@ -87,8 +87,11 @@ struct sequence_spec {
     /* Tenants take turns, also where constraints are compiled. 0 is one tenant, too. */
     uint64_t tenant;
     uint64_t deadline_left_us; /* from arrived_us until its answer must be whole; 0: no deadline */
-    struct prefix_hash root;   /* prefix_hash_root of model, numerics and tenant */
-    bool needs_token;          /* the host must know each token before the next row */
+    /* HAND_OFF with a deadline: from arrived_us until its prompt should be there, as its reader
+     * will likely need the rest. 0, or later than the deadline: the deadline. */
+    uint64_t due_left_us;
+    struct prefix_hash root; /* prefix_hash_root of model, numerics and tenant */
+    bool needs_token;        /* the host must know each token before the next row */
 };
 /* Frees all that the spec owns. Not after scheduler_add took it over. */
 void sequence_spec_free(const struct sequence_spec *spec);

@@ -162,8 +162,10 @@ void preemption_forget(struct scheduler *s, const struct sequence *sequence);
 
 /* A step with `decodes` answers in it, and with rows of prompts or not, took so long. */
 void deadline_learn_step(struct scheduler *s, bool has_prompts, uint32_t decodes, uint64_t took_us);
-/* Returns true if a sequence that waits would hardly meet the deadline that it has, if it began
- * now. */
+/* Returns true if a sequence that waits, or has rows of its prompt to compute, would hardly meet
+ * the deadline that it has, if it went on now. */
 bool deadline_is_likely_missed(const struct scheduler *s, const struct sequence *sequence);
+/* Judges the prompts that have blocks and are not computed yet. */
+void deadline_judge_prompts(struct scheduler *s);
 
 #endif

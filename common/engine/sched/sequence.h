@@ -71,7 +71,8 @@ struct sequence {
     struct tenant *tenant;
     uint64_t ranked_turn; /* its tenant's, in this round of admission */
     uint64_t deadline_us; /* UINT64_MAX: none */
-    bool likely_late;     /* in this round of admission: it would hardly meet its deadline */
+    uint64_t due_us;      /* later, it is likely missed: at most deadline_us */
+    bool likely_late;     /* as last judged: it would hardly meet its deadline */
 
     struct sequence_key key;
     struct sequence *next_in_bucket; /* scheduler_find */

@@ -711,19 +711,6 @@ static void test_ready_is_that_a_request_would_be_served(void **state)
     placement_deinit(&placement);
 }
 
-static void test_reserves(void **state)
-{
-    (void)state;
-    static const struct {
-        uint32_t total;
-        size_t pools;
-        uint32_t reserve;
-    } cases[] = {{4096, 1, 2048}, {4096, 2, 1024}, {4096, 3, 682}, {4096, 16, 128},
-                 {4, 2, 1},       {3, 2, 0},       {1, 16, 0},     {UINT32_MAX, 1, 2147483647}};
-    for (size_t i = 0; i < COUNT(cases); i++)
-        assert_int_equal(placement_reserve(cases[i].total, cases[i].pools), cases[i].reserve);
-}
-
 /* Errors of prediction are those of the reader that the request is bound to. */
 static void test_the_bound_reader_is_what_was_predicted(void **state)
 {
@@ -804,7 +791,6 @@ int main(void)
         cmocka_unit_test(test_tenants_beyond_the_limit_share_a_turn),
         cmocka_unit_test(test_when_to_try_again),
         cmocka_unit_test(test_ready_is_that_a_request_would_be_served),
-        cmocka_unit_test(test_reserves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

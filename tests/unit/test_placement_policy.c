@@ -599,12 +599,26 @@ static void test_decode_workers_alone_are_found_among_many(void **state)
     }
 }
 
+static void test_reserves(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t total;
+        size_t pools;
+        uint32_t reserve;
+    } cases[] = {{4096, 1, 2048}, {4096, 2, 1024}, {4096, 3, 682}, {4096, 16, 128},
+                 {4, 2, 1},       {3, 2, 0},       {1, 16, 0},     {UINT32_MAX, 1, 2147483647}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(placement_reserve(cases[i].total, cases[i].pools), cases[i].reserve);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_choice_is_the_best_of_all_by_each_policy),
         cmocka_unit_test(test_the_holder_of_a_prefix_is_found_among_many),
         cmocka_unit_test(test_decode_workers_alone_are_found_among_many),
+        cmocka_unit_test(test_reserves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

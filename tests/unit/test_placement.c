@@ -1,7 +1,6 @@
 /* placement: the order of the queue; what others may expect. test_worker_books.c has the books. */
 #include "router/planner/placement.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -711,64 +710,9 @@ static void test_ready_is_that_a_request_would_be_served(void **state)
     placement_deinit(&placement);
 }
 
-/* Errors of prediction are those of the reader that the request is bound to. */
-static void test_the_bound_reader_is_what_was_predicted(void **state)
-{
-    (void)state;
-    static struct placement placement;
-    struct placement_request request;
-    const struct placement_config config = {
-        .model_count = 1, .policy = PLACEMENT_GOODPUT, .has_classes = true};
-    struct route_worker workers[] = {plain(ROLE_PREFILL, 1), plain(ROLE_DECODE, 2)};
-    static const struct worker_learnt learnt = {
-        .chunk_rows = 2, .lane_bytes_per_second = 1000000, .kv_bytes_per_token = 1000};
-    struct decision decision;
-    const struct books_part draws = {.drawing = true, .context = 100, .left = 10};
-    const struct route_handle handle = {.prefill = 1};
-    struct placement_ask ask = {.request = {.prompt_tokens = 10, .total_tokens = 20},
-                                .predict = {.prompt_tokens = 10,
-                                            .answer_tokens = 100,
-                                            .answer_p90_tokens = 200,
-                                            .objective = {.tpot_us = 40000}},
-                                .percentile = 90};
-    uint64_t tokens;
-    assert_int_equal(placement_init(&placement, &config), STATUS_OK);
-    for (size_t i = 0; i < COUNT(workers); i++) {
-        workers[i].learnt = &learnt;
-        assert_int_equal(placement_worker_set(&placement, 0, &workers[i]), STATUS_OK);
-    }
-    placement_arrived(&placement, &request, 0, 0);
-    double before_us = 0;
-    for (int binds = 0; binds < 3; binds++) {
-        placement_wait(&placement, &request, binds ? PLACEMENT_REGIVE : PLACEMENT_NEW, 1);
-        placement_begin(&placement, 0, 1);
-        assert_ptr_equal(placement_next(&placement), &request);
-        ask.handle = binds ? &handle : NULL;
-        ask.ready_us = binds == 1 ? 1000 : 0; /* then its reader failed, with its answer begun */
-        decision_begin(&decision, "");
-        ask.request.decision = &decision;
-        struct route_choice choice = placement_choose(&placement, &request, &ask, &tokens);
-        assert_int_equal(choice.outcome, ROUTE_PLACED);
-        placement_stop_waiting(&placement, &request);
-        assert_true(binds == 1 ? request.predicted.tpot_us > before_us + 1000
-                               : request.predicted.tpot_us >= before_us);
-        assert_true(binds < 2 || request.predicted.tpot_us <= before_us);
-        assert_true(request.predicted.ttft_us > 0);
-        /* Bytes move until the prompt is computed: it was scored so, too. */
-        assert_true(binds == 2 || fabs(request.predicted.tpot_us -
-                                       decision.alternatives[decision.chosen].tpot_us) < 1e-3);
-        before_us = request.predicted.tpot_us;
-        for (int i = 0; i < 100; i++) /* others come before it is bound */
-            worker_books_add(&candidates_get(&placement.candidates, 2)->books, &draws);
-    }
-    placement_ended(&placement, &request);
-    placement_deinit(&placement);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_bound_reader_is_what_was_predicted),
         cmocka_unit_test(test_tenants_are_served_in_turns),
         cmocka_unit_test(test_a_worker_keeps_places_for_other_tenants),
         cmocka_unit_test(test_new_tenants_do_not_wait_behind_a_flood),

@@ -41,8 +41,11 @@ static void count_state(struct dispatch *dispatch, struct request *request)
 static void watch_time(struct dispatch *dispatch, struct request *request)
 {
     uint64_t next_us = request_life_next_us(&request->life);
+    uint64_t late_us = request_late_us(dispatch, request);
     if (request->call->keep_alive_us < next_us)
         next_us = request->call->keep_alive_us;
+    if (late_us < next_us)
+        next_us = late_us;
     if (next_us < request->due.at_us || request->due.at_us <= dispatch->now_us)
         due_heap_set(&dispatch->due_requests, &request->due, next_us);
 }
@@ -598,6 +601,7 @@ void requests_tick(struct dispatch *dispatch)
         struct request *request = (struct request *)((char *)due - offsetof(struct request, due));
         if (request->call->keep_alive_us <= dispatch->now_us)
             keep_alive(dispatch, request->call);
+        request_note_late(dispatch, request);
         if (request_life_next_us(&request->life) > dispatch->now_us) {
             watch_time(dispatch, request);
             continue;

@@ -158,10 +158,36 @@ static void explain_rejection(struct dispatch *dispatch, struct request *request
         request->admission.at[ADMISSION_TURN].known ? ADMISSION_TURN : ADMISSION_ARRIVAL;
     request->retry_after_s =
         (uint32_t)((admission_retry_us(over_us, &dispatch->decision_rng) + 999999) / 1000000);
-    snprintf(request->refusal, sizeof request->refusal,
-             "it would miss the objectives of its SLO class %s (by a probability of %.0f%%; of "
-             "requests with such a prediction as many missed): try again in %u s",
-             class->name, 100 * request->admission.at[stage].used, request->retry_after_s);
+    if (request->admission.at[stage].used > ADMISSION_BOUND)
+        snprintf(request->refusal, sizeof request->refusal,
+                 "it would miss the objectives of its SLO class %s (by a probability of %.0f%%; of "
+                 "requests with such a prediction as many missed): try again in %u s",
+                 class->name, 100 * request->admission.at[stage].used, request->retry_after_s);
+    else
+        snprintf(
+            request->refusal, sizeof request->refusal,
+            "the workers have as much work as the objectives of its SLO class %s allow: it, or "
+            "others that it delays, would miss them; try again in %u s",
+            class->name, request->retry_after_s);
+}
+
+/* Executes a verdict about a request that isn't placed. Returns what became of it: one that should
+ * be held is rejected where late ones fill half of the queue. `over_us`: so much too late its first
+ * token would come. */
+static enum admission_verdict execute_verdict(struct dispatch *dispatch, struct request *request,
+                                              enum admission_verdict verdict, uint64_t over_us)
+{
+    struct placement *placement = &dispatch->placement;
+    uint32_t late = placement->queues[request->call->model].ranks[PLACEMENT_RANKS - 1];
+    if (verdict == ADMISSION_HELD) {
+        if (request->placing.late || late < (dispatch->config.max_queue + 1) / 2)
+            placement_hold(placement, &request->placing);
+        else
+            verdict = ADMISSION_REJECTED;
+    }
+    if (verdict == ADMISSION_REJECTED)
+        explain_rejection(dispatch, request, over_us);
+    return verdict;
 }
 
 void request_judge_arrival(struct dispatch *dispatch, struct request *request)
@@ -175,40 +201,60 @@ void request_judge_arrival(struct dispatch *dispatch, struct request *request)
     uint64_t left_us = ttft_us > age_us ? ttft_us - age_us : 0;
     if (dispatch->placement.queues[call->model].count < 2)
         return; /* it is the only one that waits: its turn comes at once */
-    enum admission_verdict verdict =
-        admission_judge(&of->admission, &request->admission, ADMISSION_ARRIVAL,
-                        admission_wait_miss(wait_us, left_us), &dispatch->decision_rng);
-    if (verdict != ADMISSION_REJECTED)
+    const struct admission_ask ask = {.raw = admission_wait_miss(wait_us, left_us),
+                                      .wait_us = (double)wait_us,
+                                      .ttft_us = (double)ttft_us,
+                                      .now_us = dispatch->now_us};
+    enum admission_verdict verdict = admission_judge(
+        &of->admission, &request->admission, ADMISSION_ARRIVAL, &ask, &dispatch->decision_rng);
+    verdict =
+        execute_verdict(dispatch, request, verdict, wait_us > left_us ? wait_us - left_us : 0);
+    if (verdict == ADMISSION_TAKEN || verdict == ADMISSION_LET_THROUGH)
         return;
     struct decision decision;
     decision_begin(&decision, "");
     decision.time_us = dispatch->now_us;
     decision.waited_us = age_us;
-    explain_rejection(dispatch, request, wait_us > left_us ? wait_us - left_us : 0);
     log_decision(dispatch, request, &decision, verdict, ADMISSION_ARRIVAL);
-    request_fail(dispatch, request, TERMINAL_OVERLOADED, reason_name(REASON_SLO_UNATTAINABLE));
+    if (verdict == ADMISSION_REJECTED)
+        request_fail(dispatch, request, TERMINAL_OVERLOADED, reason_name(REASON_SLO_UNATTAINABLE));
 }
 
-/* Returns P(miss) as it is predicted for the choice that won: by the policy, otherwise by the
- * predictions for its workers. Below 0: it isn't. */
-static double raw_miss(const struct dispatch *dispatch, const struct request *request,
-                       const struct decision *decision)
+/* Judges a request by the workers that were chosen for it. */
+static enum admission_verdict judge_turn(struct dispatch *dispatch, struct request *request,
+                                         const struct decision *decision)
 {
     const struct call *call = request->call;
-    const struct decision_alternative *won = &decision->alternatives[decision->chosen];
-    if (won->ttft_us > 0 && won->p_miss >= 0 && won->p_miss <= 1)
-        return won->p_miss;
-    return admission_miss(&dispatch->placement.classes[call->model][call->slo_class],
-                          &request->placing.predicted, &call->objective);
-}
-
-bool request_is_rejected(struct dispatch *dispatch, struct request *request,
-                         struct decision *decision, const struct route_choice *choice)
-{
-    const struct call *call = request->call;
+    const struct placement *placement = &dispatch->placement;
     struct class_decisions *of = decisions_of(dispatch, call);
+    const struct decision_alternative *won = &decision->alternatives[decision->chosen];
+    if (!of || !may_reject(request))
+        return ADMISSION_TAKEN;
+    /* By the policy, otherwise by the predictions for its workers. */
+    double raw = won->ttft_us > 0 && won->p_miss >= 0 && won->p_miss <= 1
+                     ? won->p_miss
+                     : admission_miss(&placement->classes[call->model][call->slo_class],
+                                      &request->placing.predicted, &call->objective);
+    if (raw < 0)
+        return ADMISSION_TAKEN;
+    double percentile = classes_of(dispatch)->items[call->slo_class].percentile;
+    const struct goodput_request asked = {
+        .is = request_predictable(dispatch, request),
+        .weight = (double)placement_weight(placement, call->model, call->slo_class, percentile) /
+                  BOOKS_WEIGHT_ONE};
+    const struct admission_ask ask =
+        admission_ask_of(placement, &request->placing, &asked, won, raw);
+    enum admission_verdict verdict = admission_judge(&of->admission, &request->admission,
+                                                     ADMISSION_TURN, &ask, &dispatch->decision_rng);
+    return verdict == ADMISSION_HELD && placement_is_owed(placement) ? ADMISSION_TAKEN : verdict;
+}
+
+enum admission_verdict request_admit(struct dispatch *dispatch, struct request *request,
+                                     struct decision *decision, const struct route_choice *choice)
+{
+    const struct call *call = request->call;
     const struct prediction *predicted = &request->placing.predicted;
-    enum admission_verdict verdict = ADMISSION_TAKEN;
+    bool again = request->placing.late;
     if (!decision->considered) { /* a policy that tells nothing of what it looked at */
         const struct decision_alternative only = {.prefill = choice->prefill,
                                                   .decode = choice->decode,
@@ -221,29 +267,38 @@ bool request_is_rejected(struct dispatch *dispatch, struct request *request,
     decision->waited_us = dispatch->now_us - call->arrival_us;
     decision->slo_class = call->slo_class;
     decision->reader_only = request->place.kind != LIFE_PLACE;
-    if (of && may_reject(request)) {
-        double raw = raw_miss(dispatch, request, decision);
-        if (raw >= 0)
-            verdict = admission_judge(&of->admission, &request->admission, ADMISSION_TURN, raw,
-                                      &dispatch->decision_rng);
-    }
-    if (verdict == ADMISSION_REJECTED) {
-        double over_us = predicted->ttft_us - (double)call->objective.ttft_us;
-        bool late = call->objective.ttft_us && over_us > 0;
-        explain_rejection(
-            dispatch, request,
-            late ? (uint64_t)over_us
-                 : placement_retry_us(&dispatch->placement, call->model, dispatch->now_us));
-    }
-    log_decision(dispatch, request, decision, verdict, ADMISSION_TURN);
+    double over_us = predicted->ttft_us - (double)call->objective.ttft_us;
+    bool late = call->objective.ttft_us && over_us > 0;
+    enum admission_verdict verdict = execute_verdict(
+        dispatch, request, judge_turn(dispatch, request, decision),
+        late ? (uint64_t)over_us
+             : placement_retry_us(&dispatch->placement, call->model, dispatch->now_us));
+    if (verdict != ADMISSION_HELD || !again)
+        log_decision(dispatch, request, decision, verdict, ADMISSION_TURN);
     if (verdict == ADMISSION_REJECTED)
         request_fail(dispatch, request, TERMINAL_OVERLOADED, reason_name(REASON_SLO_UNATTAINABLE));
-    return verdict == ADMISSION_REJECTED;
+    return verdict;
 }
 
 /* ------------------------------------------------------------------------------------- outcomes */
 
-void request_outcome(struct dispatch *dispatch, const struct request *request, enum reason reason)
+uint64_t request_late_us(const struct dispatch *dispatch, const struct request *request)
+{
+    const struct call *call = request->call;
+    bool open = decisions_of(dispatch, call) && call->objective.ttft_us &&
+                request->admission.counted && !request->admission.ended &&
+                !request->timing.first_us;
+    return open ? call->arrival_us + call->objective.ttft_us + 1 : UINT64_MAX;
+}
+
+void request_note_late(struct dispatch *dispatch, struct request *request)
+{
+    if (request_late_us(dispatch, request) <= dispatch->now_us)
+        admission_ended(&decisions_of(dispatch, request->call)->admission, &request->admission,
+                        true);
+}
+
+void request_outcome(struct dispatch *dispatch, struct request *request, enum reason reason)
 {
     const struct request_trace *trace = &request->trace;
     struct class_decisions *of = decisions_of(dispatch, request->call);
@@ -251,7 +306,7 @@ void request_outcome(struct dispatch *dispatch, const struct request *request, e
     bool known = trace->slo.counts && !rejected && !request_cut_short(dispatch, request, reason);
     if (of && known) {
         admission_ended(&of->admission, &request->admission, trace->slo.missed != 0);
-        if (request->admission.let_through)
+        if (request->admission.let_through || request->admission.held)
             counter_add(trace->slo.missed ? of->missed : of->attained, 1);
     }
     if (of)

@@ -149,17 +149,25 @@ bool request_could_move(const struct dispatch *dispatch, const struct request *r
  * placement pass. */
 void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request *request);
 
+/* Returns all that predictions know of it. */
+struct predict_request request_predictable(struct dispatch *dispatch, struct request *request);
+
 /* --- dispatch_decide.c --- */
 enum status decisions_init(struct dispatch *dispatch) WARN_UNUSED;
 /* Sets its rank in the queue. Call it before it waits. */
 void request_rank(const struct dispatch *dispatch, struct request *request);
 /* It has arrived. If others wait before it, and it would miss: rejects it. */
 void request_judge_arrival(struct dispatch *dispatch, struct request *request);
-/* Its workers are chosen: logs the decision. True: it would miss, and was rejected. */
-bool request_is_rejected(struct dispatch *dispatch, struct request *request,
-                         struct decision *decision, const struct route_choice *choice);
+/* Its workers are chosen: logs the decision. ADMISSION_REJECTED: it would miss, and has ended.
+ * ADMISSION_HELD: it waits with the late ones. Otherwise it is to be placed. */
+enum admission_verdict request_admit(struct dispatch *dispatch, struct request *request,
+                                     struct decision *decision, const struct route_choice *choice);
+/* Returns when it will have missed its TTFT. UINT64_MAX: it has a first token, or that is noted. */
+uint64_t request_late_us(const struct dispatch *dispatch, const struct request *request);
+/* Notes that it has missed its TTFT, if it has: its outcome is known before it ends. */
+void request_note_late(struct dispatch *dispatch, struct request *request);
 /* It ended, and its trace has the verdict of its class: learns from it. */
-void request_outcome(struct dispatch *dispatch, const struct request *request, enum reason reason);
+void request_outcome(struct dispatch *dispatch, struct request *request, enum reason reason);
 
 /* --- dispatch_failures.c --- */
 enum status failures_init(struct dispatch *dispatch, uint64_t now_us) WARN_UNUSED;

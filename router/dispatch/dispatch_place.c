@@ -68,8 +68,7 @@ static struct answer_length expected_answer(struct dispatch *dispatch, struct re
     return request->expected;
 }
 
-/* Returns all that predictions know of it. */
-static struct predict_request predictable(struct dispatch *dispatch, struct request *request)
+struct predict_request request_predictable(struct dispatch *dispatch, struct request *request)
 {
     const struct call *call = request->call;
     const struct request_timing *timing = &request->timing;
@@ -96,7 +95,7 @@ static void track_times(struct dispatch *dispatch, struct request *request,
     const struct slo_objective *objective = &call->objective;
     const struct request_timing *timing = &request->timing;
     const struct slo_class *class = class_of(dispatch, call);
-    const struct predict_request is = predictable(dispatch, request);
+    const struct predict_request is = request_predictable(dispatch, request);
     double sigma = (is.answer_p90_tokens - is.answer_tokens) / P90_SIGMAS;
     uint64_t first_us = timing->first_us;
     bool late = objective->ttft_us &&
@@ -246,7 +245,7 @@ static struct route_choice choose(struct dispatch *dispatch, struct request *req
     if (is_open(request))
         ask.most_tokens = (uint64_t)request->call->prompt_count + request->call->open_max_tokens;
     const struct slo_class *class = class_of(dispatch, request->call);
-    ask.predict = predictable(dispatch, request);
+    ask.predict = request_predictable(dispatch, request);
     ask.deadline_us = request->call->deadline_us;
     if (ask.deadline_us != UINT64_MAX) {
         const struct answer_ask asked = request_answer(request);
@@ -456,9 +455,14 @@ static void try_request(struct dispatch *dispatch, struct request *request)
     struct life_actions actions;
     switch (choice.outcome) {
     case ROUTE_PLACED:
-        if (!end_hopeless(dispatch, request, choice.decode) &&
-            !request_is_rejected(dispatch, request, &decision, &choice))
-            place(dispatch, request, choice, placed_tokens);
+        if (end_hopeless(dispatch, request, choice.decode))
+            break;
+        switch (request_admit(dispatch, request, &decision, &choice)) {
+        case ADMISSION_TAKEN:
+        case ADMISSION_LET_THROUGH: place(dispatch, request, choice, placed_tokens); break;
+        case ADMISSION_HELD: no_place(dispatch, request, true, UINT64_MAX); break;
+        case ADMISSION_REJECTED: break;
+        }
         break;
     case ROUTE_FULL: no_place(dispatch, request, true, UINT64_MAX); break;
     case ROUTE_NO_WORKER:

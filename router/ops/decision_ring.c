@@ -161,6 +161,7 @@ static void add_decision(struct str *out, const struct decision_entry *entry)
                                        [DECISION_TIE] = "tie",
                                        [DECISION_EXPLORED] = "explored"};
     static const char *const verdicts[] = {[ADMISSION_TAKEN] = "taken",
+                                           [ADMISSION_HELD] = "held",
                                            [ADMISSION_LET_THROUGH] = "let_through",
                                            [ADMISSION_REJECTED] = "rejected"};
     const struct decision *is = &entry->is;

@@ -1,16 +1,26 @@
 /* Early rejection: whether a request of a class with objectives is taken, or told at once that it
- * would miss them. PURE.
+ * would miss them, or that others would. PURE.
  *
- * A request is judged when it arrives and has to wait, and when its turn comes, by the P(miss) of
- * the best choice that there is. It is beyond the bound if the calibrated P is above
- * ADMISSION_BOUND and the class's calibration is good (calibration.h). A class without objectives,
- * or of fewer than CALIBRATION_LEAST known outcomes, rejects nothing.
+ * A request is judged when it arrives and has to wait, and when its turn comes, by the best choice
+ * that there is. It is beyond the bound if
+ * - its calibrated P(miss) is above ADMISSION_BOUND (ADMISSION_SURE where nothing stands before it,
+ *   and none is disturbed: then to take it costs nothing), or
+ * - it leads to more misses than its attainment is worth: P(miss) + those of others + those of
+ *   later arrivals, which wait longer behind it, are above 1. Without the last ones a queue would
+ *   grow under overload until each request that is taken has a P(miss) at the bound.
  *
- * Soft start. Only a share of the requests beyond the bound is rejected. The others are let
- * through, and say whether a rejection would have been right: each that misses raises the share by
+ * A request beyond the bound is rejected only if the class's calibration is good (calibration.h):
+ * never in a class without objectives, or of fewer than CALIBRATION_LEAST known outcomes. Otherwise
+ * it is held: it waits behind all that can attain, for the floor that late requests have, or for a
+ * worker that no other needs.
+ *
+ * Soft start. Only a share of the requests beyond the bound is rejected, the others are held. They
+ * say whether a rejection would have been right: each that misses raises the share by
  * ADMISSION_STEP, each that attains lowers it by ADMISSION_BACK of itself (additive increase,
- * multiplicative decrease). It never exceeds ADMISSION_MOST, so that a wrong belief can't keep
- * itself alive. A request that was let through is not judged again.
+ * multiplicative decrease). At ADMISSION_MOST none is held any more. One is let through for each
+ * ADMISSION_EXPLORE that were taken, and one of each 1 / (1 - ADMISSION_MOST) that nothing stands
+ * before, so that a wrong belief can't keep itself alive. A request that was held or let through is
+ * not rejected later.
  *
  * Memory: the caller's; admission_class_init sets it up. Owner: one thread. */
 #ifndef BATON_ROUTER_PLANNER_ADMISSION_H
@@ -18,13 +28,20 @@
 
 #include "common/base/rng.h"
 #include "router/planner/calibration.h"
-#include "router/planner/goodput.h"
+#include "router/planner/decision_log.h"
+#include "router/planner/placement.h"
 
 #define ADMISSION_BOUND 0.75 /* P(miss) */
+#define ADMISSION_SURE  0.95
 #define ADMISSION_FIRST 0.10 /* shares of the requests beyond the bound that are rejected */
 #define ADMISSION_MOST  0.95
 #define ADMISSION_STEP  0.05
 #define ADMISSION_BACK  0.15
+
+#define ADMISSION_EXPLORE  50      /* requests taken, for each that is let through */
+#define ADMISSION_SHED     0.05    /* the room of workers is needed while so many are beyond */
+#define ADMISSION_QUIET_US 1000000 /* without a new request: it isn't needed any more */
+#define ADMISSION_REQUESTS 64      /* remembered by means */
 
 #define ADMISSION_RETRY_LEAST_US 1000000
 #define ADMISSION_RETRY_MOST_US  60000000
@@ -38,8 +55,14 @@ enum admission_stage {
 struct admission_class {
     bool has_objective;
     struct calibration calibrations[ADMISSION_STAGES];
-    double share;                            /* rejected, among the requests beyond the bound */
-    uint64_t rejected, let_through, refuted; /* refuted: was let through, and attained */
+    double share; /* rejected, among the requests beyond the bound */
+    /* Means over the last requests: the share beyond the bound, the time of their prompts and their
+     * tokens (0: not known). */
+    double shed, prompt_us, prompt_tokens;
+    double credit;      /* requests to let through */
+    uint64_t judged_us; /* the last new one */
+    /* refuted: was held or let through, and attained */
+    uint64_t rejected, held, let_through, refuted;
 };
 
 /* A request's part. All zeros: not judged yet. */
@@ -48,25 +71,52 @@ struct admission_request {
         bool known;
         double raw, used; /* P(miss) */
     } at[ADMISSION_STAGES];
-    bool let_through;
+    bool counted;           /* in the means of its class */
+    bool held, let_through; /* beyond the bound, and not rejected */
+    bool ended;             /* its outcome was noted */
 };
 
 enum admission_verdict {
     ADMISSION_TAKEN,
     ADMISSION_LET_THROUGH, /* beyond the bound, and taken to learn from it */
+    ADMISSION_HELD,        /* beyond the bound: it waits behind all that can attain */
     ADMISSION_REJECTED,
+};
+
+/* The best choice that there is for a request. */
+struct admission_ask {
+    double raw;       /* its P(miss), as predicted at this stage */
+    double others;    /* misses that it adds to requests that are there, as multiples of its own */
+    double wait_us;   /* the work that stands before it */
+    double prompt_us; /* the time of its own prompt; 0: not known */
+    double ttft_us;   /* its objective; 0: none */
+    double rate;      /* arrivals a us, for each worker that computes prompts */
+    /* It waits for so long for KV at the worker that draws, each request of its size makes that so
+     * much longer, and it may wait for `room_left_us` and attain its TPOT (0: any). Arrivals a us,
+     * for each worker that draws. */
+    double room_us, room_each_us, room_left_us, drawing_rate;
+    double tokens, cached_tokens; /* its prompt's */
+    uint64_t now_us;
 };
 
 void admission_class_init(struct admission_class *of, bool has_objective);
 
-/* Judges a request by `raw`, its P(miss) as predicted at this stage. `rng`: draws the share. The
- * first prediction of a stage is the one that calibrates. */
+/* Returns all that is known of the choice that won: its workers' predictions are in
+ * placing->predicted. `raw`: its P(miss), not below 0. */
+struct admission_ask admission_ask_of(const struct placement *placement,
+                                      const struct placement_request *placing,
+                                      const struct goodput_request *asked,
+                                      const struct decision_alternative *won, double raw);
+
+/* Judges a request. `rng`: draws the share. The first prediction of a stage is the one that
+ * calibrates, unless the request is held: then it isn't placed as predicted. */
 enum admission_verdict admission_judge(struct admission_class *of,
                                        struct admission_request *request,
-                                       enum admission_stage stage, double raw, struct rng *rng);
-/* The outcome of a request that was taken. Call at most once. */
-void admission_ended(struct admission_class *of, const struct admission_request *request,
-                     bool missed);
+                                       enum admission_stage stage, const struct admission_ask *ask,
+                                       struct rng *rng);
+/* The outcome of a request that was taken is known: it has ended, or has missed an objective
+ * already. The first call for a request counts. */
+void admission_ended(struct admission_class *of, struct admission_request *request, bool missed);
 
 /* Returns the raw P(miss) of a request with these predictions, by the errors of its class: that of
  * TTFT or TPOT, as if each came by itself. Below 0: nothing is predicted. */

@@ -64,6 +64,12 @@ void goodput_arrived(struct goodput_demand *demand, const struct predict_request
     demand->at_us = now_us;
 }
 
+double goodput_arrival_rate(const struct goodput_demand *demand, uint64_t now_us)
+{
+    double past_us = now_us > demand->at_us ? (double)(now_us - demand->at_us) : 0;
+    return demand->arrivals * exp(-past_us / WINDOW_US) / WINDOW_US;
+}
+
 /* --------------------------------------------------------------------------------- the floor */
 
 void goodput_floor_note(struct books_floor *floor, double device_us, bool late)

@@ -63,6 +63,9 @@ struct goodput_demand {
 void goodput_arrived(struct goodput_demand *demand, const struct predict_request *request,
                      double weight, uint64_t now_us);
 
+/* Returns the arrivals a microsecond. */
+double goodput_arrival_rate(const struct goodput_demand *demand, uint64_t now_us);
+
 /* A worker was given work of so much time. */
 void goodput_floor_note(struct books_floor *floor, double device_us, bool late);
 /* True: late work has had less than its share here. */

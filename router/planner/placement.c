@@ -195,22 +195,46 @@ void placement_begin(struct placement *placement, size_t model, uint64_t now_us)
         prefix_index_expire(placement->prefix_index, now_us);
 }
 
+/* Takes a new request out of its tenant's turn. The last one ends the tenant. */
+static void retire(struct placement *placement, struct placement_request *request)
+{
+    struct placement_queue *queue = &placement->queues[request->model];
+    queue->ranks[rank_of(request)]--;
+    leave_tenant(placement, queue, request);
+    request->late = true;
+    queue->ranks[rank_of(request)]++;
+    insert(&queue->late, request, false);
+}
+
 /* Takes the tenant's late requests out of its turn. The tenant may be gone then. */
 static void retire_late(struct placement *placement, struct placement_tenant *tenant)
 {
-    struct placement_queue *queue = &placement->queues[placement->pass.model];
     struct placement_request *request, *next;
     for (request = TAILQ_FIRST(&tenant->requests);
          request && request->due_us < placement->pass.now_us; request = next) {
         next = TAILQ_NEXT(request, waiting_link);
-        if (!request->has_ttft)
-            continue;
-        queue->ranks[rank_of(request)]--;
-        leave_tenant(placement, queue, request); /* the last one ends the tenant */
-        request->late = true;
-        queue->ranks[rank_of(request)]++;
-        insert(&queue->late, request, false);
+        if (request->has_ttft)
+            retire(placement, request);
     }
+}
+
+void placement_hold(struct placement *placement, struct placement_request *request)
+{
+    ASSERT(request->waiting && request->turn == PLACEMENT_NEW);
+    placement->pass.chosen = NULL;
+    struct placement_queue *queue = &placement->queues[request->model];
+    if (!request->late) {
+        retire(placement, request);
+        return;
+    }
+    placement->pass.late_stopped = true;
+    if (!queue->held_us)
+        queue->held_us = placement->pass.now_us;
+}
+
+bool placement_is_owed(const struct placement *placement)
+{
+    return placement->pass.turn == PLACEMENT_FLOOR;
 }
 
 /* Returns the next new request in the turns of the tenants. A tenant keeps its turn until one of
@@ -238,11 +262,14 @@ static struct placement_request *next_new(struct placement *placement)
     return NULL;
 }
 
-/* Returns a request of the last rank that was passed over too often. NULL: none was. */
-static struct placement_request *owed(const struct placement_queue *queue)
+/* Returns a request of the last rank that was passed over too often, or while late ones were held
+ * and none was placed for long: a wrong belief must not stop all. NULL: none was. */
+static struct placement_request *owed(const struct placement_queue *queue, uint64_t now_us)
 {
     uint32_t rank = PLACEMENT_RANKS - 1;
-    while (rank && (!queue->ranks[rank] || queue->passed[rank] < PLACEMENT_FLOOR_EVERY - 1))
+    bool idle = queue->held_us && now_us - queue->held_us >= PLACEMENT_OVERTAKE_US;
+    while (rank &&
+           (!queue->ranks[rank] || (queue->passed[rank] < PLACEMENT_FLOOR_EVERY - 1 && !idle)))
         rank--;
     if (!rank)
         return NULL;
@@ -262,7 +289,7 @@ static bool next_turn(struct placement_pass *pass, const struct placement_queue 
         return true;
     case PLACEMENT_AGAIN:
         pass->turn = PLACEMENT_FLOOR;
-        pass->next = owed(queue);
+        pass->next = owed(queue, pass->now_us);
         return true;
     case PLACEMENT_FLOOR:
         pass->turn = PLACEMENT_NEW;
@@ -295,16 +322,22 @@ static struct placement_request *next_of_pass(struct placement *placement)
     return request;
 }
 
+/* True: a request holds the place of all that come after it in this turn. */
+static bool is_stopped(const struct placement_pass *pass)
+{
+    return pass->stopped || (pass->turn == PLACEMENT_LATE && pass->late_stopped);
+}
+
 struct placement_request *placement_next(struct placement *placement)
 {
     struct placement_pass *pass = &placement->pass;
     struct placement_queue *queue = &placement->queues[pass->model];
     struct placement_request *request = NULL;
     do { /* the life of each must hear whether it lacks a worker, though its turn doesn't come */
-        if (pass->stopped && !queue->lacking && queue->heard == pass->facts)
+        if (is_stopped(pass) && !queue->lacking && queue->heard == pass->facts)
             return NULL;
         request = next_of_pass(placement);
-    } while (request && pass->stopped && !request->lacks && request->heard == pass->facts);
+    } while (request && is_stopped(pass) && !request->lacks && request->heard == pass->facts);
     if (request)
         pass->unheard += request->heard != pass->facts;
     else if (!pass->joined && !pass->unheard)
@@ -530,7 +563,7 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
                                             &placement->rng)
                              : route_request(candidates, request->model, &asked, &placement->rng);
     }
-    bool turned = !pass->stopped || request->turn == PLACEMENT_REGIVE;
+    bool turned = !is_stopped(pass) || request->turn == PLACEMENT_REGIVE;
     if (choice.outcome == ROUTE_PLACED && !turned) /* it hears that there are workers, and waits */
         choice = (struct route_choice){.outcome = ROUTE_FULL, .away_since_us = UINT64_MAX};
     if (choice.outcome == ROUTE_FULL && !known && turned && asked.leaves_share) {
@@ -585,6 +618,7 @@ void placement_placed(struct placement *placement, const struct placement_reques
     if (request->turn == PLACEMENT_REGIVE)
         return; /* it had its turn before: it is no pace */
     uint64_t now_us = placement->pass.now_us;
+    queue->held_us = 0;
     queue->recent_us[queue->placed++ % PLACEMENT_RECENT] = now_us;
     if (queue->backlog_us) {
         double gap_us = (double)(now_us - queue->backlog_us);

@@ -173,7 +173,8 @@ struct placement_queue {
     } left[2];                            /* the last two different ones that have none any more */
     uint64_t recent_us[PLACEMENT_RECENT]; /* times of the last placements, a ring */
     uint64_t placed;
-    double pace_us; /* mean time from one placement to the next while others wait; 0: unknown */
+    double pace_us;   /* mean time from one placement to the next while others wait; 0: unknown */
+    uint64_t held_us; /* since then late ones were held, and none was placed; 0: not so */
     uint64_t backlog_us; /* the last placement; 0: since then none waited for a time */
 };
 
@@ -188,6 +189,7 @@ struct placement_pass {
     uint32_t rank;                   /* NEW */
     bool stopped;                    /* a request holds the place of all behind it */
     uint32_t held_back;              /* requests of the turns FLOOR and LATE */
+    bool late_stopped;               /* a late one was held: no worker has room for late ones */
     uint64_t facts;                  /* the candidates' facts_version when the pass began */
     uint32_t unheard; /* requests that were returned, and had not heard of these workers */
     bool joined;      /* a request began to wait since the pass began */
@@ -268,6 +270,12 @@ bool placement_recount(const struct placement *placement);
 void placement_wait(struct placement *placement, struct placement_request *request,
                     enum placement_turn turn, uint64_t now_us);
 void placement_stop_waiting(struct placement *placement, struct placement_request *request);
+/* A new request that placement_next returned isn't placed, though there are workers for it: it
+ * can't attain, or others couldn't. From now on it waits with the late ones. Then the ones behind
+ * it wait, until the next pass. */
+void placement_hold(struct placement *placement, struct placement_request *request);
+/* True: the request that placement_next returned last is one of a rank that was passed over. */
+bool placement_is_owed(const struct placement *placement);
 
 /* Begins a pass over the queue of a model. */
 void placement_begin(struct placement *placement, size_t model, uint64_t now_us);

@@ -167,6 +167,28 @@ double predict_step_us(const struct candidate *worker, double more_rows, double 
     return step_us(worker, 0, 0, rows, context, quantile);
 }
 
+double predict_room_us(const struct candidate *worker, double tokens, enum cost_quantile quantile)
+{
+    const struct worker_books *books = &worker->books;
+    double pool = (double)worker->is.pool_tokens, each_us = drawing_us(worker, quantile);
+    double before = (double)books->held_tokens - (double)books->drawing.context;
+    double need = (before > 0 ? before : 0) + tokens, steps = 1, rows, context;
+    double more = (double)books->drawing.context + need - pool, left = more;
+    if (pool <= 0 || more <= 0 || each_us <= 0)
+        return 0;
+    if (need > pool) /* all that draw now leave, and others that come before it */
+        return 2 * worker_books_mean_left(books) * each_us * need / pool;
+    for (; steps < exp2(BOOKS_LENGTHS); steps *= 2) {
+        worker_books_after(books, steps, &rows, &context);
+        left = context + need - pool;
+        if (left <= 0)
+            break;
+        more = left;
+    }
+    /* Between the last two: as if it were straight. */
+    return each_us * (left <= 0 ? steps * (1 + more / (more - left)) / 2 : steps);
+}
+
 double predict_lane_rate(const struct candidate *prefill, const struct candidate *decode)
 {
     double rates[] = {
@@ -233,7 +255,10 @@ static void predict_answer(const struct predict_request *request,
     double moved_us = reads ? handoff_us(choice, prompt, rows, compute_us) : 0;
     out->step_before_us = predict_step_us(drawer, 0, 0, quantile);
     out->step_us = fmax(predict_step_us(drawer, 1, prompt + 1, quantile), out->step_before_us);
-    out->gap_us = moved_us + out->step_us;
+    double ready_us =
+        choice->way == PREDICT_READER ? choice->ready_us : out->wait_us + out->prefill_us;
+    double room_us = reads && out->room_us > ready_us ? out->room_us - ready_us : 0;
+    out->gap_us = moved_us + room_us + out->step_us;
     out->known &= is_known(drawer);
     if (steps <= 0)
         return;
@@ -244,7 +269,7 @@ static void predict_answer(const struct predict_request *request,
     /* Prompts that come later take as much of its time as others did lately. */
     double part = drawer->is.learnt ? worker_learnt_prompts(drawer->is.learnt) : 0;
     double later = out->step_us * part / (1 - part);
-    out->tpot_us = out->step_us + moved_us / steps + fmax(beside / steps, later);
+    out->tpot_us = out->step_us + (moved_us + room_us) / steps + fmax(beside / steps, later);
     out->device_us += steps * (out->step_us - out->step_before_us);
 }
 
@@ -271,8 +296,15 @@ void predict(const struct predict_request *request, const struct predict_choice 
                                                                      : request->prompt_tokens - 1;
     uint64_t rows = request->prompt_tokens - cached; /* the last one is always computed */
     *out = (struct prediction){.known = true};
+    if (draws) {
+        double tokens = (double)request->prompt_tokens;
+        out->room_us = predict_room_us(draws, tokens, quantile);
+        out->room_each_us = predict_room_us(draws, 2 * tokens, quantile) - out->room_us;
+    }
     if (computes) {
         out->wait_us = predict_wait_us(computes, request->priority, quantile);
+        if (local && out->wait_us < out->room_us)
+            out->wait_us = out->room_us;
         out->prefill_us = predict_prefill_us(computes, cached, rows, quantile);
         out->ttft_us = request->age_us + out->wait_us + out->prefill_us;
         out->beside_us =
@@ -349,8 +381,6 @@ double predict_preemption(const struct candidate *decode, const struct predict_r
     double sigma = sqrt((double)books->variance + own * own);
     if (pool <= 0)
         return 0;
-    if ((double)books->held_tokens + prompt > pool)
-        return 1;
     if ((double)books->promised_tokens + prompt + request->answer_tokens + 4 * sigma <= pool)
         return 0;
     double peak = peak_tokens(books, prompt, request->answer_tokens);

@@ -50,9 +50,12 @@ struct predict_choice {
 };
 
 struct prediction {
-    double ttft_us;    /* from arrival. 0: PREDICT_READER */
-    double tpot_us;    /* 0: the answer has one token, or PREDICT_PREFILL */
-    double wait_us;    /* before its prompt is computed */
+    double ttft_us; /* from arrival. 0: PREDICT_READER */
+    double tpot_us; /* 0: the answer has one token, or PREDICT_PREFILL */
+    double wait_us; /* before its prompt is computed */
+    /* Time until the worker that draws has KV for it, and as much longer as one more of its size
+     * would wait. */
+    double room_us, room_each_us;
     double prefill_us; /* its own rows, with the steps' own costs */
     double gap_us;     /* between tokens 1 and 2, with the first step */
     /* Steps of the decode worker: without the request, with it. `beside_us`: the
@@ -104,6 +107,9 @@ double predict_prefill_us(const struct candidate *worker, uint64_t cached, uint6
  * tokens each. */
 double predict_step_us(const struct candidate *worker, double rows, double context,
                        enum cost_quantile quantile);
+/* Returns the time until so many tokens of KV are free there, as answers end: behind the requests
+ * that are on their way to it. */
+double predict_room_us(const struct candidate *worker, double tokens, enum cost_quantile quantile);
 /* Returns the rate of the pair's lane in bytes a second; 0: not known. */
 double predict_lane_rate(const struct candidate *prefill, const struct candidate *decode);
 

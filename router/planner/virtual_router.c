@@ -123,10 +123,19 @@ static void track(struct virtual_cluster *cluster, struct virtual_call *call)
     placement_track(&cluster->placement, &call->placing, &use);
 }
 
+/* Returns the time at which it will have missed its TTFT. UINT64_MAX: it hasn't, or it's noted. */
+static uint64_t late_at_us(const struct virtual_call *call)
+{
+    uint64_t ttft_us = call->asked.objective.ttft_us;
+    bool open = ttft_us && !call->first_us && !call->admission.ended;
+    return open ? call->arrived_us + ttft_us + 1 : UINT64_MAX;
+}
+
 /* Asks for an event when its life wants a tick. */
 static void arm_tick(struct virtual_cluster *cluster, struct virtual_call *call)
 {
-    uint64_t next_us = request_life_next_us(&call->life);
+    uint64_t next_us = request_life_next_us(&call->life), late_us = late_at_us(call);
+    next_us = late_us < next_us ? late_us : next_us;
     if (next_us >= call->tick_us)
         return;
     call->tick_us = next_us;
@@ -196,7 +205,7 @@ static void send(struct virtual_cluster *cluster, struct virtual_call *call,
 }
 
 /* Teaches the router how its request went. */
-static void learn_end(struct virtual_cluster *cluster, const struct virtual_call *call,
+static void learn_end(struct virtual_cluster *cluster, struct virtual_call *call,
                       struct virtual_outcome *outcome)
 {
     struct placement *placement = &cluster->placement;
@@ -401,14 +410,27 @@ static struct admission_class *admission_of(struct virtual_cluster *cluster,
     return of;
 }
 
-static void reject(struct virtual_cluster *cluster, struct virtual_call *call)
+/* Executes a verdict. Returns true if the request isn't placed: it has ended, or is held. One that
+ * should be held is rejected where the half of the queue that late ones may have is full. */
+static bool is_stopped(struct virtual_cluster *cluster, struct virtual_call *call,
+                       enum admission_verdict verdict)
 {
+    struct placement *placement = &cluster->placement;
+    uint32_t most = cluster->config.max_queue / 2;
+    uint32_t late = placement->queues[VIRTUAL_MODEL].ranks[PLACEMENT_RANKS - 1];
+    if (verdict == ADMISSION_TAKEN || verdict == ADMISSION_LET_THROUGH)
+        return false;
+    if (verdict == ADMISSION_HELD && (call->placing.late || !most || late < most)) {
+        placement_hold(placement, &call->placing);
+        return true;
+    }
     struct life_actions actions;
     request_life_on_fail(&call->life, TERMINAL_OVERLOADED, "slo_unattainable", &actions);
     execute(cluster, call, &actions);
+    return true;
 }
 
-/* Rejects a request that would wait for too long behind the others. */
+/* Rejects or holds a request that would wait for too long behind the others. */
 static void judge_arrival(struct virtual_cluster *cluster, struct virtual_call *call)
 {
     struct placement *placement = &cluster->placement;
@@ -417,24 +439,43 @@ static void judge_arrival(struct virtual_cluster *cluster, struct virtual_call *
     if (!of || !ttft_us || call->ended || !call->placing.waiting ||
         placement->queues[VIRTUAL_MODEL].count < 2)
         return;
-    double raw = admission_wait_miss(placement_wait_us(placement, &call->placing), ttft_us);
-    if (admission_judge(of, &call->admission, ADMISSION_ARRIVAL, raw, &cluster->rng) ==
-        ADMISSION_REJECTED)
-        reject(cluster, call);
+    uint64_t wait_us = placement_wait_us(placement, &call->placing);
+    const struct admission_ask ask = {.raw = admission_wait_miss(wait_us, ttft_us),
+                                      .wait_us = (double)wait_us,
+                                      .ttft_us = (double)ttft_us,
+                                      .now_us = cluster->figures.now_us};
+    is_stopped(cluster, call,
+               admission_judge(of, &call->admission, ADMISSION_ARRIVAL, &ask, &cluster->rng));
 }
 
-/* Returns true, and ends it, if by the choice that won it would miss its objective. */
-static bool is_rejected(struct virtual_cluster *cluster, struct virtual_call *call,
-                        const struct decision *decision)
+/* Returns true, and ends or holds it, if by the choice that won it, or others, would miss. */
+static bool is_beyond(struct virtual_cluster *cluster, struct virtual_call *call,
+                      const struct decision *decision, const struct predict_request *is)
 {
+    const struct virtual_request *asked = &call->asked;
+    const struct placement *placement = &cluster->placement;
     const struct decision_alternative *won = &decision->alternatives[decision->chosen];
     struct admission_class *of = admission_of(cluster, call);
-    if (!of || !decision->considered || won->ttft_us <= 0 || won->p_miss < 0 ||
-        admission_judge(of, &call->admission, ADMISSION_TURN, fmin(won->p_miss, 1),
-                        &cluster->rng) != ADMISSION_REJECTED)
+    if (!of)
         return false;
-    reject(cluster, call);
-    return true;
+    /* Policies other than goodput, and choices that explore, tell no probability. */
+    double raw = decision->considered && won->ttft_us > 0 && won->p_miss >= 0
+                     ? won->p_miss
+                     : admission_miss(&placement->classes[VIRTUAL_MODEL][asked->slo_class],
+                                      &call->placing.predicted, &asked->objective);
+    const struct goodput_request request = {
+        .is = *is,
+        .weight = (double)placement_weight(placement, VIRTUAL_MODEL, asked->slo_class,
+                                           asked->percentile) /
+                  BOOKS_WEIGHT_ONE};
+    if (raw < 0)
+        return false;
+    const struct admission_ask ask =
+        admission_ask_of(placement, &call->placing, &request, won, raw);
+    enum admission_verdict verdict =
+        admission_judge(of, &call->admission, ADMISSION_TURN, &ask, &cluster->rng);
+    bool owed = verdict == ADMISSION_HELD && placement_is_owed(placement);
+    return !owed && is_stopped(cluster, call, verdict);
 }
 
 static void place(struct virtual_cluster *cluster, struct virtual_call *call,
@@ -483,9 +524,14 @@ static void try_call(struct virtual_cluster *cluster, struct virtual_call *call)
     struct life_actions actions;
     switch (choice.outcome) {
     case ROUTE_PLACED:
-        if (!is_rejected(cluster, call, &decision))
+        if (!is_beyond(cluster, call, &decision, &ask.predict)) {
             place(cluster, call, choice);
-        return;
+            return;
+        }
+        if (call->ended)
+            return;
+        request_life_on_no_place(&call->life, now_us, true, UINT64_MAX, &actions);
+        break;
     case ROUTE_FULL:
         request_life_on_no_place(&call->life, now_us, true, UINT64_MAX, &actions);
         break;
@@ -575,6 +621,11 @@ void virtual_tick(struct virtual_cluster *cluster, struct virtual_call *call)
     uint64_t now_us = cluster->figures.now_us;
     struct life_actions actions;
     call->tick_us = UINT64_MAX;
+    if (late_at_us(call) <= now_us) {
+        if (call->asked.slo_class != SLO_NONE && cluster->knows_class[call->asked.slo_class])
+            admission_ended(&cluster->admissions[call->asked.slo_class], &call->admission, true);
+        call->admission.ended = true;
+    }
     if (request_life_next_us(&call->life) <= now_us) {
         request_life_on_tick(&call->life, now_us, &actions);
         cluster->place_needed |= call->life.local;

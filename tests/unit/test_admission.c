@@ -10,10 +10,22 @@
 #define SURE_MISS 0.999
 #define SURE_HIT  0.001
 
+/* Judges one that comes when no other has come for long: nothing stands before it. */
+static enum admission_verdict judge_at(struct admission_class *of,
+                                       struct admission_request *request,
+                                       enum admission_stage stage, double raw, struct rng *rng)
+{
+    const struct admission_ask ask = {.raw = raw,
+                                      .prompt_us = 1000,
+                                      .tokens = 100,
+                                      .now_us = of->judged_us + 2 * ADMISSION_QUIET_US};
+    return admission_judge(of, request, stage, &ask, rng);
+}
+
 static enum admission_verdict judge(struct admission_class *of, struct admission_request *request,
                                     double raw, struct rng *rng)
 {
-    return admission_judge(of, request, ADMISSION_TURN, raw, rng);
+    return judge_at(of, request, ADMISSION_TURN, raw, rng);
 }
 
 /* `count` requests, half of which are predicted to miss and do if `come_true`. None is rejected
@@ -105,7 +117,7 @@ static void test_what_is_let_through_ends_a_wrong_belief(void **state)
     assert_true(of.share > 0.9);
     (void)serve(&of, 3000, false, &rng);
     assert_true(of.refuted > 0);
-    assert_true(of.share < 0.5);
+    assert_true(of.share < ADMISSION_MOST);
     assert_int_equal(serve(&of, 1000, false, &rng), 0);
 }
 
@@ -130,7 +142,7 @@ static void test_the_stages_are_calibrated_apart(void **state)
     struct admission_class of = calibrated(&rng);
     struct admission_request request = {.let_through = false};
     for (int i = 0; i < 100; i++)
-        assert_int_equal(admission_judge(&of, &request, ADMISSION_ARRIVAL, SURE_MISS, &rng),
+        assert_int_equal(judge_at(&of, &request, ADMISSION_ARRIVAL, SURE_MISS, &rng),
                          ADMISSION_TAKEN);
     assert_true(request.at[ADMISSION_ARRIVAL].known && !request.at[ADMISSION_TURN].known);
     admission_ended(&of, &request, true);
@@ -162,6 +174,161 @@ static void test_an_uncertain_miss_is_no_reason(void **state)
         admission_ended(&of, &request, rng_below(&rng, 10) < 6);
     }
     assert_true(calibration_is_good(&of.calibrations[ADMISSION_TURN]));
+}
+
+/* Work stands before it, and others wait for the same workers. */
+static const struct admission_ask crowded = {.raw = SURE_MISS,
+                                             .wait_us = 500000,
+                                             .prompt_us = 100000,
+                                             .ttft_us = 1000000,
+                                             .rate = 1e-5,
+                                             .tokens = 1000};
+
+static enum admission_verdict judge_new(struct admission_class *of, const struct admission_ask *ask,
+                                        struct rng *rng)
+{
+    struct admission_request request = {.let_through = false};
+    return admission_judge(of, &request, ADMISSION_TURN, ask, rng);
+}
+
+static void test_a_request_that_would_miss_is_held_before_the_class_is_calibrated(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(11);
+    struct admission_class of;
+    admission_class_init(&of, true);
+    struct admission_request request = {.let_through = false};
+    assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &crowded, &rng),
+                     ADMISSION_HELD);
+    assert_true(request.held && !request.at[ADMISSION_TURN].known);
+    assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &crowded, &rng),
+                     ADMISSION_HELD);
+    assert_int_equal(of.held, 1);
+    struct admission_ask free = crowded; /* no other needs the worker any more */
+    free.wait_us = 0;
+    free.now_us = 2 * ADMISSION_QUIET_US;
+    assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &free, &rng), ADMISSION_TAKEN);
+    admission_ended(&of, &request, true);
+    assert_int_equal(of.calibrations[ADMISSION_TURN].requests, 0); /* it waited for that */
+    assert_true(of.share > ADMISSION_FIRST);
+    admission_class_init(&of, false);
+    assert_int_equal(judge_new(&of, &crowded, &rng), ADMISSION_TAKEN);
+}
+
+/* It isn't placed while others come, though nothing stands before it at the moment. */
+static void test_a_held_request_waits_while_others_are_shed(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(12);
+    struct admission_class of;
+    admission_class_init(&of, true);
+    struct admission_request request = {.let_through = false};
+    for (int i = 0; i < ADMISSION_REQUESTS; i++)
+        (void)judge_new(&of, &crowded, &rng);
+    (void)admission_judge(&of, &request, ADMISSION_TURN, &crowded, &rng);
+    struct admission_ask first = crowded;
+    first.wait_us = 0;
+    assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &first, &rng), ADMISSION_HELD);
+    first.now_us = ADMISSION_QUIET_US + 1;
+    assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &first, &rng), ADMISSION_TAKEN);
+}
+
+static void test_misses_of_others_and_of_later_ones_count(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(13);
+    struct admission_class of;
+    admission_class_init(&of, true);
+    struct admission_ask ask = crowded;
+    ask.raw = 0.3; /* 10 a second come, each takes 0.1 s: half of them later, with 0.5 s of 1 s */
+    assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_TAKEN);
+    ask.rate = 2e-5;
+    assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_HELD);
+    ask.wait_us = 300000; /* a shorter queue takes it */
+    assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_TAKEN);
+    ask.others = 0.2;
+    assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_HELD);
+    ask.others = 0;
+    /* KV is such a queue, too. */
+    ask.room_us = 1000000, ask.room_each_us = 100000, ask.room_left_us = 4000000;
+    ask.drawing_rate = 1e-6;
+    assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_TAKEN);
+    ask.drawing_rate = 1e-5;
+    assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_HELD);
+    ask.room_left_us = 0; /* no TPOT objective */
+    assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_TAKEN);
+}
+
+/* Under overload a long prompt is taken as short ones are, though it takes longer. */
+static void test_prompts_of_all_lengths_cost_later_ones_the_same(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(14);
+    struct admission_class of;
+    admission_class_init(&of, true);
+    struct admission_ask ask = crowded;
+    ask.raw = 0.3;
+    ask.rate = 0; /* the mean prompt is 100 ms of 1,000 tokens */
+    for (int i = 0; i < 10 * ADMISSION_REQUESTS; i++)
+        assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_TAKEN);
+    for (int twice = 0; twice < 2; twice++) { /* below the bound, and above it */
+        for (double length = 0.25; length <= 4; length *= 4) {
+            struct admission_ask other = crowded;
+            other.raw = 0.3;
+            other.rate = twice ? 2e-5 : 1e-5;
+            other.prompt_us *= length;
+            other.tokens *= length;
+            assert_int_equal(judge_new(&of, &other, &rng),
+                             twice ? ADMISSION_HELD : ADMISSION_TAKEN);
+            other.wait_us = 0; /* room is the same */
+            other.room_us = 1000, other.room_each_us = 1e5 * length, other.room_left_us = 4e6;
+            other.drawing_rate = twice ? 8e-2 : 1e-2;
+            assert_int_equal(judge_new(&of, &other, &rng),
+                             twice ? ADMISSION_HELD : ADMISSION_TAKEN);
+            other.room_us = 0; /* so are others' misses, up to the mean's */
+            other.others = 0.6 * length;
+            other.raw = twice ? 0.5 : 0.3;
+            assert_int_equal(judge_new(&of, &other, &rng),
+                             twice && length >= 1 ? ADMISSION_HELD : ADMISSION_TAKEN);
+        }
+    }
+    struct admission_ask cached = crowded; /* its siblings have computed it */
+    cached.raw = 0.3, cached.rate = 2e-5;
+    cached.prompt_us = 10000, cached.cached_tokens = 900;
+    assert_int_equal(judge_new(&of, &cached, &rng), ADMISSION_TAKEN);
+}
+
+/* Few of the ones that should be rejected are let through while all is busy. */
+static void test_few_are_let_through_where_others_are_taken(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(15);
+    struct admission_class of = calibrated(&rng);
+    (void)serve(&of, 3000, true, &rng);
+    assert_true(of.share == ADMISSION_MOST);
+    uint64_t before = of.let_through, taken = 0;
+    for (int i = 0; i < 20000; i++) { /* nine of ten are too many */
+        struct admission_ask ask = crowded;
+        ask.raw = i % 10 ? SURE_MISS : SURE_HIT;
+        enum admission_verdict verdict = judge_new(&of, &ask, &rng);
+        taken += verdict == ADMISSION_TAKEN;
+        assert_int_not_equal(verdict, ADMISSION_HELD);
+    }
+    assert_int_equal(taken, 2000);
+    assert_in_range(of.let_through - before, 20, 2000 / ADMISSION_EXPLORE + 3);
+}
+
+static void test_the_first_outcome_counts(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(16);
+    struct admission_class of;
+    admission_class_init(&of, true);
+    struct admission_request request = {.let_through = false};
+    (void)judge(&of, &request, 0.5, &rng);
+    admission_ended(&of, &request, true); /* its TTFT has passed */
+    admission_ended(&of, &request, true); /* it has ended */
+    assert_int_equal(of.calibrations[ADMISSION_TURN].requests, 1);
 }
 
 static void test_either_objective_may_be_missed(void **state)
@@ -227,6 +394,12 @@ int main(void)
         cmocka_unit_test(test_the_stages_are_calibrated_apart),
         cmocka_unit_test(test_the_first_prediction_of_a_stage_counts),
         cmocka_unit_test(test_an_uncertain_miss_is_no_reason),
+        cmocka_unit_test(test_a_request_that_would_miss_is_held_before_the_class_is_calibrated),
+        cmocka_unit_test(test_a_held_request_waits_while_others_are_shed),
+        cmocka_unit_test(test_misses_of_others_and_of_later_ones_count),
+        cmocka_unit_test(test_prompts_of_all_lengths_cost_later_ones_the_same),
+        cmocka_unit_test(test_few_are_let_through_where_others_are_taken),
+        cmocka_unit_test(test_the_first_outcome_counts),
         cmocka_unit_test(test_either_objective_may_be_missed),
         cmocka_unit_test(test_a_wait_against_what_is_left),
         cmocka_unit_test(test_the_time_to_come_back_is_jittered),

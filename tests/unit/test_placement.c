@@ -328,6 +328,51 @@ static void test_no_rank_starves(void **state)
     queue_end(&q);
 }
 
+/* A request that is held waits behind all others, and the ones behind it aren't looked at. While
+ * none is placed for long the first one has its turn all the same. */
+static void test_a_held_request_waits_with_the_late_ones(void **state)
+{
+    (void)state;
+    static struct queue q;
+    queue_init(&q, 1);
+    for (int i = 0; i < 3; i++)
+        arrives_in(&q, 100, PRIORITY_NORMAL, 60000000);
+    uint64_t placed_tokens;
+    placement_begin(&q.placement, 0, q.now_us);
+    for (int i = 0; i < 3; i++) /* each in its turn */
+        placement_hold(&q.placement, placement_next(&q.placement));
+    assert_int_equal(q.placement.queues[0].ranks[PLACEMENT_RANKS - 1], 3);
+    struct placement_request *first = placement_next(&q.placement);
+    assert_ptr_equal(first, &q.requests[0]);
+    assert_false(placement_is_owed(&q.placement));
+    const struct placement_ask ask = {.request = {.prompt_tokens = 1, .total_tokens = 2}};
+    assert_int_equal(placement_choose(&q.placement, first, &ask, &placed_tokens).outcome,
+                     ROUTE_PLACED);
+    placement_hold(&q.placement, first);
+    for (int i = 1; i < 3; i++) { /* these hear that there are workers, and wait */
+        struct placement_request *next = placement_next(&q.placement);
+        assert_ptr_equal(next, &q.requests[i]);
+        assert_int_equal(placement_choose(&q.placement, next, &ask, &placed_tokens).outcome,
+                         ROUTE_FULL);
+    }
+    assert_null(placement_next(&q.placement));
+    q.now_us += PLACEMENT_OVERTAKE_US - 1;
+    placement_begin(&q.placement, 0, q.now_us);
+    assert_ptr_equal(placement_next(&q.placement), first);
+    assert_false(placement_is_owed(&q.placement));
+    placement_hold(&q.placement, first);
+    assert_null(placement_next(&q.placement));
+    size_t in_time = arrives_in(&q, 200, PRIORITY_NORMAL, 60000000);
+    placement_begin(&q.placement, 0, q.now_us);
+    assert_ptr_equal(placement_next(&q.placement), &q.requests[in_time]);
+    placement_stop_waiting(&q.placement, &q.requests[in_time]);
+    q.now_us++;
+    placement_begin(&q.placement, 0, q.now_us);
+    assert_ptr_equal(placement_next(&q.placement), first);
+    assert_true(placement_is_owed(&q.placement));
+    queue_end(&q);
+}
+
 /* A rank that nothing waited in has saved up no share. */
 static void test_a_share_is_not_saved_up(void **state)
 {
@@ -723,6 +768,7 @@ int main(void)
         cmocka_unit_test(test_no_rank_starves),
         cmocka_unit_test(test_a_share_is_not_saved_up),
         cmocka_unit_test(test_the_floor_holds_a_place),
+        cmocka_unit_test(test_a_held_request_waits_with_the_late_ones),
         cmocka_unit_test(test_late_ones_may_leave_in_a_pass),
         cmocka_unit_test(test_the_wait_for_a_turn),
         cmocka_unit_test(test_turns_and_pace_are_of_places),

@@ -328,14 +328,59 @@ static void test_preemption(void **state)
     longer.answer_p90_tokens = 1500; /* it may become much longer */
     assert_true(predict_preemption(&d.is, &longer) > likely);
     d.is.is.pool_tokens = 7500;
-    assert_near(predict_preemption(&d.is, &request), 1); /* its prompt finds no room */
+    assert_true(predict_preemption(&d.is, &request) > likely);
     reset(&d, ROLE_DECODE);
     d.is.is.pool_tokens = 10000;
     d.is.is.pool_tokens = 9600;
     draws(&d, 10, 900, 1); /* they leave before it grows */
     assert_true(predict_preemption(&d.is, &request) < 0.01);
-    d.is.is.pool_tokens = 9500; /* but its prompt finds no room before that */
-    assert_near(predict_preemption(&d.is, &request), 1);
+}
+
+/* A prompt waits until answers have left KV for it. */
+static void test_room(void **state)
+{
+    (void)state;
+    struct worker d;
+    reset(&d, ROLE_DECODE);
+    assert_near(predict_room_us(&d.is, 512, COST_P50), 0); /* the pool isn't known */
+    d.is.is.pool_tokens = 10000;
+    draws(&d, 10, 900, 40);
+    assert_near(predict_room_us(&d.is, 1000, COST_P50), 0);
+    double step_us = predict_step_us(&d.is, 0, 0, COST_P50), before_us = 0;
+    double one_us = predict_room_us(&d.is, 1100, COST_P50);
+    assert_true(one_us > 31 * step_us && one_us < 64 * step_us); /* the first ones leave */
+    for (double tokens = 1100; tokens < 30000; tokens += 500) {
+        double us = predict_room_us(&d.is, tokens, COST_P50);
+        assert_true(us >= before_us);
+        before_us = us;
+    }
+    const struct books_part coming = {
+        .coming = true, .context = 3000, .held_tokens = 3000, .promised_tokens = 3001};
+    worker_books_add(&d.is.books, &coming); /* it comes before it */
+    assert_true(predict_room_us(&d.is, 1100, COST_P50) > one_us);
+}
+
+/* Before the handoff it costs nothing that the prompt is computed meanwhile. One that computes its
+ * prompt where it is drawn waits for that, too. */
+static void test_room_delays_the_second_token_or_the_first(void **state)
+{
+    (void)state;
+    struct worker p, d;
+    reset(&p, ROLE_PREFILL);
+    reset(&d, ROLE_DECODE);
+    draws(&d, 10, 900, 40);
+    const struct predict_choice pair = {.way = PREDICT_PAIR, .prefill = &p.is, .decode = &d.is},
+                                local = {.way = PREDICT_LOCAL, .decode = &d.is};
+    struct prediction free = of(&REQUEST, pair), free_local = of(&REQUEST, local);
+    assert_near(free.room_us, 0);
+    d.is.is.pool_tokens = 9100;
+    struct prediction full = of(&REQUEST, pair), full_local = of(&REQUEST, local);
+    double late_us = full.room_us - full.wait_us - full.prefill_us;
+    assert_true(full.room_us > 0 && full.room_each_us > 0 && late_us > 0);
+    assert_near(full.ttft_us, free.ttft_us);
+    assert_near(full.gap_us, free.gap_us + late_us);
+    assert_near(full.tpot_us, free.tpot_us + late_us / (REQUEST.answer_tokens - 1));
+    assert_near(full_local.ttft_us, free_local.ttft_us + full_local.room_us);
 }
 
 /* --------------------------------------------------------------------------------------- errors */
@@ -498,6 +543,8 @@ int main(void)
         cmocka_unit_test(test_an_answer_that_has_begun_has_what_is_left),
         cmocka_unit_test(test_an_answer_waits_for_room),
         cmocka_unit_test(test_preemption),
+        cmocka_unit_test(test_room),
+        cmocka_unit_test(test_room_delays_the_second_token_or_the_first),
         cmocka_unit_test(test_errors_tell_how_likely_a_miss_is),
         cmocka_unit_test(test_a_wide_spread_is_no_hope),
         cmocka_unit_test(test_more_work_never_lowers_a_prediction),

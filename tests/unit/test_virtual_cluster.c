@@ -39,6 +39,9 @@ struct load {
     bool even;               /* gaps are equal */
     uint32_t prefill_blocks; /* the pools of prefill workers; 0: as those of decode workers */
     uint64_t seed;
+    struct slo_objective objective; /* their class's; none: they have no class */
+    uint32_t lead;                  /* so many requests come first, at this rate */
+    double lead_rate;
     /* Its own. */
     struct rng rng;
     double at_us;
@@ -61,9 +64,9 @@ static void take(void *context, uint64_t id, struct virtual_request *request)
 {
     struct load *load = context;
     assert_int_equal(id, load->taken);
-    load->taken++;
-    if (load->rate > 0)
-        load->at_us += (load->even ? 1 : -log(1 - rng_unit(&load->rng))) / load->rate * SECOND_US;
+    double rate = load->taken++ < load->lead ? load->lead_rate : load->rate;
+    if (rate > 0)
+        load->at_us += (load->even ? 1 : -log(1 - rng_unit(&load->rng))) / rate * SECOND_US;
     *request =
         (struct virtual_request){.tenant = load->spread ? id % 3 : 0,
                                  .prompt_tokens = length_of(load, load->prompt),
@@ -71,7 +74,9 @@ static void take(void *context, uint64_t id, struct virtual_request *request)
                                  .timeout_us = id % 4 && !load->all_leave ? 0 : load->timeout_us,
                                  .exact = load->exact,
                                  .priority = PRIORITY_NORMAL,
-                                 .slo_class = SLO_NONE};
+                                 .slo_class = load->objective.ttft_us ? 0 : SLO_NONE,
+                                 .objective = load->objective,
+                                 .percentile = SLO_USUAL_PERCENTILE};
     request->max_tokens =
         load->max_tokens > request->answer_tokens ? load->max_tokens : request->answer_tokens;
     load->outcomes[id].prompt_tokens = request->prompt_tokens;
@@ -113,13 +118,19 @@ static struct virtual_cluster *open(struct load *load, const struct virtual_work
         if (load->prefill_blocks && i < prefills)
             workers[i].scheduler.block_count = load->prefill_blocks;
     }
-    const struct virtual_config config = {.placement = {.model_count = 1, .seed = load->seed},
-                                          .limits = request_limits_default(),
-                                          .workers = workers,
-                                          .worker_count = prefills + decodes,
-                                          .message_us = load->message_us,
-                                          .seed = load->seed,
-                                          .clients = {load, next_us, take, prompt, ended}};
+    bool has_classes = load->objective.ttft_us > 0;
+    const struct virtual_config config = {
+        .placement = {.model_count = 1,
+                      .seed = load->seed,
+                      .has_classes = has_classes,
+                      .policy = has_classes ? PLACEMENT_GOODPUT : PLACEMENT_LEAST_TOKENS},
+        .limits = request_limits_default(),
+        .max_queue = has_classes ? 256 : 0,
+        .workers = workers,
+        .worker_count = prefills + decodes,
+        .message_us = load->message_us,
+        .seed = load->seed,
+        .clients = {load, next_us, take, prompt, ended}};
     assert_int_equal(virtual_cluster_create(&config, &cluster, &err), STATUS_OK);
     return cluster;
 }
@@ -572,9 +583,77 @@ static void test_figure_1_of_distserve(void **state)
     assert_true(fabs(apart / 3.6 - 1) < 0.2);
 }
 
+/* ------------------------------------------------------------------------------------ overload */
+
+#define OVERLOAD_LEAD 300
+#define OVERLOAD_S    20
+
+static int by_prompt(const void *a, const void *b)
+{
+    const struct virtual_outcome *x = a, *y = b;
+    if (x->prompt_tokens != y->prompt_tokens)
+        return x->prompt_tokens < y->prompt_tokens ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Returns the requests that attain in a second of a load, after a lead of a usual one. *longest:
+ * the attainment of the tenth with the longest prompts, as a multiple of that of the fifth and
+ * sixth. */
+static double goodput_at(double rate, uint32_t prefills, uint32_t decodes, double *longest)
+{
+    struct load load = {.rate = rate,
+                        .lead = OVERLOAD_LEAD,
+                        .lead_rate = 5.0 * (prefills ? prefills : decodes),
+                        .count = OVERLOAD_LEAD + (uint32_t)(rate * OVERLOAD_S),
+                        .prompt = 512,
+                        .answer = 24,
+                        .max_tokens = 64,
+                        .spread = 1,
+                        .message_us = 200,
+                        .objective = {.ttft_us = 1000000, .tpot_us = 150000}};
+    struct virtual_worker worker =
+        virtual_worker_default(ROLE_DECODE, &vllm_13b, 4096, prefills ? 2048 : 512);
+    worker.profile.noise_sigma = 0.05;
+    struct virtual_cluster *cluster = open(&load, &worker, prefills, decodes);
+    run(&load, cluster);
+    assert_true(virtual_cluster_is_consistent(cluster));
+    virtual_cluster_destroy(cluster);
+    uint32_t tenths[10] = {0}, attained = 0, count = load.count - OVERLOAD_LEAD;
+    struct virtual_outcome *counted = load.outcomes + OVERLOAD_LEAD;
+    for (uint32_t i = 0; i < load.count; i++) /* a request that was taken ends well, if late */
+        assert_true(
+            load.outcomes[i].status == TERMINAL_OK ||
+            (load.outcomes[i].status == TERMINAL_OVERLOADED && !load.outcomes[i].answer_tokens));
+    qsort(counted, count, sizeof *counted, by_prompt);
+    for (uint32_t i = 0; i < count; i++) {
+        tenths[(uint64_t)i * 10 / count] += counted[i].attained;
+        attained += counted[i].attained;
+    }
+    *longest = 2.0 * tenths[9] / (tenths[4] + tenths[5]);
+    free(load.outcomes);
+    return (double)attained / OVERLOAD_S;
+}
+
+/* Under overload goodput stays at its peak, and long prompts attain as others do. */
+static void test_overload_keeps_goodput(void **state)
+{
+    (void)state;
+    static const double rates[] = {16, 32, 64, 160};
+    double peak = 0, goodput, longest;
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        goodput = goodput_at(rates[i], 2, 2, &longest);
+        peak = goodput > peak ? goodput : peak;
+        print_message("%.0f a second: %.1f attain, %.2f of the peak, the longest tenth %.2f\n",
+                      rates[i], goodput, goodput / peak, longest);
+        assert_true(goodput >= 0.9 * peak);
+        assert_true(longest >= (i + 1 < sizeof rates / sizeof *rates ? 0.7 : 0.5));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_overload_keeps_goodput),
         cmocka_unit_test(test_a_handoff_takes_the_time_of_its_parts),
         cmocka_unit_test(test_a_prompt_takes_its_rows_along),
         cmocka_unit_test(test_blocks_are_held_until_they_were_read),

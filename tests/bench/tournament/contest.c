@@ -1,6 +1,7 @@
 #include "tests/bench/tournament/contest.h"
 
 #include "common/base/assert.h"
+#include "common/base/domain/content_hash.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -72,7 +73,10 @@ static int by_prompt(const void *a, const void *b)
                                  *y = *(const struct virtual_outcome *const *)b;
     if (x->prompt_tokens != y->prompt_tokens)
         return x->prompt_tokens < y->prompt_tokens ? -1 : 1;
-    return (x->id > y->id) - (x->id < y->id);
+    /* Equal ones in no order of time. */
+    uint64_t a_order = content_hash(&x->id, sizeof x->id),
+             b_order = content_hash(&y->id, sizeof y->id);
+    return (a_order > b_order) - (a_order < b_order);
 }
 
 /* Attainment by prompt length, over the requests first .. last. */
@@ -142,7 +146,7 @@ static void fill_bins(const struct audience *audience, uint32_t first,
 static void fill(const struct contest *contest, const struct audience *audience,
                  struct contest_result *result)
 {
-    uint32_t first = (uint32_t)(WARM_SHARE * audience->ended),
+    uint32_t first = contest->lead ? contest->lead : (uint32_t)(WARM_SHARE * audience->ended),
              devices = contest->shape->prefills + contest->shape->decodes;
     uint64_t from_us = UINT64_MAX, to_us = 0;
     for (uint32_t i = first; i < audience->ended; i++) {
@@ -215,6 +219,19 @@ static void run_plan(const struct contest *contest, const struct load_plan *plan
     audience_close(&audience);
 }
 
+/* The first ones come at the lead's rate. */
+static void lead_in(const struct contest *contest, struct load_plan *plan)
+{
+    uint32_t lead = contest->lead < plan->request_count ? contest->lead : plan->request_count - 1;
+    double slower = contest->rate / contest->lead_rate;
+    uint64_t until_ns = plan->requests[lead].at_ns;
+    for (uint32_t i = 0; i < plan->request_count; i++) {
+        uint64_t *at_ns = &plan->requests[i].at_ns;
+        *at_ns = *at_ns < until_ns ? (uint64_t)(slower * (double)*at_ns)
+                                   : (uint64_t)(slower * (double)until_ns) + (*at_ns - until_ns);
+    }
+}
+
 enum status contest_run(const struct contest *contest, struct contest_result *result,
                         struct error *err)
 {
@@ -226,6 +243,12 @@ enum status contest_run(const struct contest *contest, struct contest_result *re
     load_plan_init(&plan);
     *result = (struct contest_result){0};
     enum status status = contest->workload->build(&plan, &ask, err);
+    if (status == STATUS_OK && contest->lead && contest->workload->needs_data) {
+        const struct load_arrivals arrivals = {.rate = contest->rate, .burstiness = 1};
+        load_plan_set_arrivals(&plan, &arrivals, contest->seed + 1);
+    }
+    if (status == STATUS_OK && contest->lead)
+        lead_in(contest, &plan);
     if (status == STATUS_OK)
         run_plan(contest, &plan, result, &status, err);
     load_plan_deinit(&plan);

@@ -32,6 +32,10 @@ struct contest {
     uint32_t chunk_tokens; /* a prefill worker's; 0: 2048 */
     enum drift drift;      /* half-way */
     uint32_t max_queue;    /* 0: 1024 */
+    /* So many requests come before those that are counted, at this rate; 0: a tenth of all are not
+     * counted. */
+    uint32_t lead;
+    double lead_rate;
 };
 
 struct contest_bins {

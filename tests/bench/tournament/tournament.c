@@ -15,7 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_SEEDS 16
+#define MAX_SEEDS     16
+#define OVERLOAD_S    30 /* each load's, after a lead of so many requests at 0.7 of the knee */
+#define OVERLOAD_LEAD 600
 
 static const struct shape shapes[] = {
     {"4P+4D", 4, 4, false, false, false},      {"8 colocated", 0, 8, false, false, false},
@@ -221,22 +223,27 @@ static void table_overload(const struct settings *settings, const struct shape *
     for (enum placement_policy p = 0; p < PLACEMENT_POLICY_COUNT; p++) {
         if (!is_chosen(settings->policy, placement_policy_names[p]))
             continue;
-        printf("\n| %s, load | goodput | of peak | refused %% | longest decile / median |\n"
-               "|---|---|---|---|---|\n",
+        printf("\n| %s, load | goodput | of peak | refused %% | longest decile / median | TTFT P50 "
+               "/ P90, s | TPOT P50 / P90, ms |\n"
+               "|---|---|---|---|---|---|---|\n",
                placement_policy_names[p]);
         peak = 0;
         for (size_t i = 0; i < sizeof loads / sizeof *loads; i++) {
             struct contest contest = contest_of(settings, shape, workload, p);
             struct contest_result mean;
             contest.rate = loads[i] * knee * (shape->prefills + shape->decodes);
+            contest.lead = OVERLOAD_LEAD;
+            contest.lead_rate = 0.7 * knee * (shape->prefills + shape->decodes);
+            contest.count = (uint32_t)(OVERLOAD_S * contest.rate) + OVERLOAD_LEAD;
             struct spread goodput = run_seeds(settings, contest, &mean);
             double deciles[CONTEST_DECILES];
             memcpy(deciles, mean.deciles, sizeof deciles);
             peak = goodput.mean > peak ? goodput.mean : peak;
             double median = (deciles[4] + deciles[5]) / 2;
-            printf("| %.1f | %.3f ± %.3f | %.2f | %.0f | %.2f |\n", loads[i], goodput.mean,
-                   goodput.half, goodput.mean / peak, 100.0 * mean.refused / mean.requests,
-                   median > 0 ? deciles[9] / median : 0);
+            printf("| %.1f | %.3f ± %.3f | %.2f | %.0f | %.2f | %.2f / %.2f | %.0f / %.0f |\n",
+                   loads[i], goodput.mean, goodput.half, goodput.mean / peak,
+                   100.0 * mean.refused / mean.requests, median > 0 ? deciles[9] / median : 0,
+                   mean.ttft_s[0], mean.ttft_s[1], 1000 * mean.tpot_s[0], 1000 * mean.tpot_s[1]);
             fflush(stdout);
         }
     }

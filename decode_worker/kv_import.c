@@ -119,7 +119,7 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
     else if (wire_peer_up(up, &message)) {
         if (message.kind == PEER_COMPLETE && up->complete->prefilled &&
             up->complete->prefilled->n_chunk_end_us <= REQUEST_NOTES_MAX_CHUNKS)
-            session_send_prefilled(&imports->worker->session, up->complete->prefilled);
+            session_relay_prefilled(&imports->worker->session, up->complete->prefilled);
         imports->handlers.message(imports->role, peer->id, &message);
     }
 }

@@ -372,6 +372,12 @@ void session_send_prefilled(struct session *session, Baton__Worker__V1__Prefille
     session_send(session, &up);
 }
 
+void session_relay_prefilled(struct session *session, Baton__Worker__V1__Prefilled *prefilled)
+{
+    if (session->version >= WORKER_PROTOCOL_READER_PREFILLED)
+        session_send_prefilled(session, prefilled);
+}
+
 void session_send_load(struct session *session, const struct step_load *load, uint64_t now_us)
 {
     if (!session->stream || now_us - session->last_load_us < LOAD_INTERVAL_US)

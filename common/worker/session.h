@@ -66,6 +66,9 @@ void session_send_lost(struct session *session, struct sequence_key key, const c
                        const char *message);
 /* Call it before session_send_tokens with the request's first token. */
 void session_send_prefilled(struct session *session, Baton__Worker__V1__Prefilled *prefilled);
+/* Passes on the report of a prompt that another worker computed, and reports itself. Does nothing
+ * if the router would count it twice. */
+void session_relay_prefilled(struct session *session, Baton__Worker__V1__Prefilled *prefilled);
 void session_send_cache(struct session *session, const struct prefix_event *events, uint32_t count);
 /* Sends a load report, at most every 100 ms. */
 void session_send_load(struct session *session, const struct step_load *load, uint64_t now_us);

@@ -1,5 +1,6 @@
-/* session: a message has a bounded number of tokens, however many a step draws. The linker puts the
- * test's stream_send in the place of the product's (--wrap). */
+/* session: a message has a bounded number of tokens, however many a step draws, and an older router
+ * hears of each prompt once. The linker puts the test's stream_send in the place of the product's
+ * (--wrap). */
 #include "common/worker/session.h"
 
 #include "common/net/membership/worker_message.h"
@@ -15,7 +16,7 @@
 enum { AT_MOST = 1024, MESSAGES = 4 };
 
 static struct {
-    uint32_t count, tokens[MESSAGES], reports[MESSAGES], next_index;
+    uint32_t count, tokens[MESSAGES], reports[MESSAGES], next_index, prefilled;
 } sent;
 
 void __wrap_stream_send(struct stream *stream, const ProtobufCMessage *message);
@@ -24,6 +25,10 @@ void __wrap_stream_send(struct stream *stream, const ProtobufCMessage *message)
 {
     (void)stream;
     const Baton__Worker__V1__SessionUp *up = (const Baton__Worker__V1__SessionUp *)message;
+    if (up->event_case == BATON__WORKER__V1__SESSION_UP__EVENT_PREFILLED) {
+        sent.prefilled++;
+        return;
+    }
     assert_true(sent.count < MESSAGES);
     assert_int_equal(up->event_case, BATON__WORKER__V1__SESSION_UP__EVENT_TOKENS);
     for (size_t i = 0; i < up->tokens->n_tokens; i++)
@@ -70,9 +75,24 @@ static void test_tokens_of_a_step_in_bounded_messages(void **state)
     }
 }
 
+static void test_an_older_router_hears_of_a_prompt_by_its_worker_alone(void **state)
+{
+    (void)state;
+    Baton__Worker__V1__Prefilled prefilled = BATON__WORKER__V1__PREFILLED__INIT;
+    for (uint32_t version = WORKER_PROTOCOL_LEAST; version <= WORKER_PROTOCOL_VERSION; version++) {
+        struct session session = {.stream = (struct stream *)&sent, .version = version};
+        sent.prefilled = 0;
+        session_send_prefilled(&session, &prefilled);
+        assert_int_equal(sent.prefilled, 1);
+        session_relay_prefilled(&session, &prefilled);
+        assert_int_equal(sent.prefilled, version < WORKER_PROTOCOL_READER_PREFILLED ? 1 : 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_older_router_hears_of_a_prompt_by_its_worker_alone),
         cmocka_unit_test(test_tokens_of_a_step_in_bounded_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,6 +21,8 @@
 #define WORKER_PROTOCOL_CACHE_RESTART 6
 /* From this version on: Dismiss. */
 #define WORKER_PROTOCOL_DISMISS 6
+/* From this version on, a router hears of a prompt by its reader, too. Before, it counted both. */
+#define WORKER_PROTOCOL_READER_PREFILLED 6
 
 struct protocol_range {
     uint32_t least, newest;

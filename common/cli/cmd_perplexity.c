@@ -207,7 +207,8 @@ static enum status run_position(const struct side *side, uint32_t position,
             .block_count = side->blocks_each,
             .prompt_rows = 1,
             .sample = true,
-            .sampling = side->sampling};
+            .sampling = side->sampling,
+            .reads_logits = true};
     TRY(engine_step(run->engine, sequences, side->count, err));
     for (uint32_t i = 0; i < side->count; i++) {
         uint64_t at = (uint64_t)(sequences[i].tokens - run->tokens) + 1;

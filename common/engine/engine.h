@@ -94,7 +94,8 @@ struct engine_sequence {
     const uint32_t *history;
     /* [(vocab + 31) / 32] a bit for each id that may be drawn; NULL: all may */
     const uint32_t *allowed;
-    bool ban_end; /* min_tokens is not reached: end ids and stop ids can't be drawn */
+    bool ban_end;      /* min_tokens is not reached: end ids and stop ids can't be drawn */
+    bool reads_logits; /* the caller wants `logits` */
     /* Logprobs of tokens that are given (a prompt's): row score_first + i, counted in its own rows,
      * gives those of score_tokens[i], which follows it. */
     uint32_t score_first, score_count, score_top; /* score_top: likeliest tokens beside it */
@@ -109,7 +110,9 @@ struct engine_sequence {
     uint64_t
         logits_hash; /* 64-bit hash of the row's fp32 logits, if `sampling` asks; otherwise 0 */
     struct token_logprobs logprobs; /* the token's, if `sampling` asks */
-    const float *logits;            /* [vocab] until the next engine_submit, or NULL */
+    /* [vocab] until the next engine_submit; NULL: the host doesn't have them. It has them if
+     * reads_logits, or `sampling` asks for their hash. */
+    const float *logits;
 };
 
 /* True: a step may be submitted before the one before it was waited for. False: a step is computed

@@ -44,6 +44,8 @@ static void size_memory(struct model_engine *engine, uint64_t weights_bytes)
     memory->weights = weights_bytes;
     memory->steps = tables + llama_bytes(engine->kernels, &engine->base.model.shape,
                                          config->max_rows, config->max_sequences);
+    if (engine->base.feeds)
+        memory->steps += kernels_sample_bytes(engine->kernels, engine->base.model.shape.vocab);
     memory->device = sum(sum(weights_bytes, memory->steps), engine->base.pool_bytes);
     /* A set for each step that may be in flight. */
     memory->host_steps = (engine->base.runs_ahead ? ENGINE_TICKETS : 1) * tables;
@@ -132,9 +134,11 @@ static enum status make_flights(struct model_engine *engine)
 {
     const size_t rows = engine->base.config.max_rows, sequences = engine->base.config.max_sequences;
     const size_t blocks = kv_layout_blocks_for(&engine->base.layout, engine->base.context);
+    const size_t draws = sequences * sizeof(struct kernels_drawn);
     const size_t logits = sequences * engine->base.model.shape.vocab * sizeof(float);
     struct kernels *kernels = engine->kernels;
-    engine->table_words = 3 * rows + (sequences + 1) + sequences * blocks + sequences;
+    engine->table_words = 4 * rows + (sequences + 1) + sequences * blocks + sequences +
+                          sequences * sizeof(struct kernels_draw) / sizeof(uint32_t);
     TRY(kernels_alloc(kernels, engine->table_words * sizeof(uint32_t), &engine->tables));
     TRY(kernels_alloc(kernels, sequences * sizeof(uint32_t), &engine->score_table));
     TRY(kernels_host_alloc(kernels, sequences * sizeof(uint32_t), (void **)&engine->score_rows));
@@ -144,8 +148,17 @@ static enum status make_flights(struct model_engine *engine)
         TRY(kernels_host_alloc(kernels, bytes, (void **)&flight->tables));
         if (!kernels_info(kernels).device_is_host)
             TRY(kernels_host_alloc(kernels, logits, (void **)&flight->logits));
+        flight->places = calloc(sequences, sizeof *flight->places);
+        if (!flight->places)
+            return STATUS_LIMIT;
+        if (engine->base.feeds)
+            TRY(kernels_host_alloc(kernels, draws, (void **)&flight->drawn));
     }
-    return STATUS_OK;
+    if (!engine->base.feeds)
+        return STATUS_OK;
+    TRY(kernels_alloc(kernels, draws, &engine->drawn));
+    return kernels_alloc(kernels, kernels_sample_bytes(kernels, engine->base.model.shape.vocab),
+                         &engine->sample_scratch);
 }
 
 static void name_numerics(struct model_engine *engine)
@@ -177,6 +190,7 @@ static enum status open_parts(struct model_engine *engine, const struct engine_c
     TRY(engine_read_model(&engine->base, config->model_dir, err));
     TRY(kernels_open(&config->kernels, &engine->kernels, err));
     engine->base.runs_ahead = kernels_info(engine->kernels).runs_ahead;
+    engine->base.feeds = engine->base.runs_ahead;
     TRY(weight_types_choose(config->weights, engine->base.model.quantization,
                             kernels_info(engine->kernels).weight_type, &engine->weight_types, err));
     enum kv_type kv_type;
@@ -232,11 +246,15 @@ static void close_engine(struct engine *base)
         for (int i = 0; i < ENGINE_TICKETS; i++) {
             kernels_host_free(engine->kernels, engine->flights[i].tables);
             kernels_host_free(engine->kernels, engine->flights[i].logits);
+            kernels_host_free(engine->kernels, engine->flights[i].drawn);
+            free(engine->flights[i].places);
         }
         kernels_host_free(engine->kernels, engine->score_rows);
         kernels_host_free(engine->kernels, base->slots);
         kernels_free(engine->kernels, &engine->tables);
         kernels_free(engine->kernels, &engine->score_table);
+        kernels_free(engine->kernels, &engine->drawn);
+        kernels_free(engine->kernels, &engine->sample_scratch);
         if (engine->pool_is_ours)
             kernels_free(engine->kernels, &engine->pool);
         llama_deinit(&engine->llama);

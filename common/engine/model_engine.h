@@ -14,6 +14,12 @@
 struct queued_step {
     uint32_t *tables; /* [table_words] kernels_host_alloc */
     float *logits;    /* [max_sequences, vocab] read back; NULL: logits are read in place */
+    /* The device draws the tokens of the first drawn_count rows of logits. Rows from first_read on
+     * are read back. */
+    uint32_t *places; /* [max_sequences] each sample's row, in the order of the sequences */
+    uint32_t drawn_count, first_read, sample_count;
+    struct kernels_drawn *drawn; /* [max_sequences] read back; NULL: the host draws all tokens */
+    struct buffer draws, from; /* in the tables on the device; from without address: none is fed */
     kernels_event begun, ended, moved; /* moved: of KERNELS_MOVES, the blocks that it needs */
     uint32_t rows;
 };
@@ -37,7 +43,8 @@ struct model_engine {
     struct queued_step flights[ENGINE_TICKETS]; /* the first one alone if it doesn't run ahead */
     struct buffer tables;                       /* [table_words] of the step that is computed */
     size_t table_words;
-    uint32_t *score_rows; /* [max_sequences] kernels_host_alloc */
+    struct buffer drawn, sample_scratch; /* the last step's draws; only if base.feeds */
+    uint32_t *score_rows;                /* [max_sequences] kernels_host_alloc */
     struct buffer score_table;
     kernels_event moved; /* behind the last move of a block */
     bool has_moved;      /* blocks were moved since the last step was submitted */

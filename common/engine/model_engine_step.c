@@ -19,6 +19,68 @@ static uint32_t *take_table(struct model_engine *engine, struct queued_step *fli
     return host;
 }
 
+/* Rows of logits: the token is drawn on the device, or here. Logits are read for a draw here, or
+ * because the caller asks for them. */
+enum sample_kind { DRAWN_THERE, DRAWN_THERE_AND_READ, DRAWN_HERE, SAMPLE_KINDS };
+
+/* Gives each sample its row of logits: kind by kind, so that a draw and a read-back each take
+ * neighbours. */
+static void place_samples(const struct model_engine *engine, struct queued_step *flight,
+                          const struct engine_sequence *sequences, uint32_t count)
+{
+    uint32_t firsts[SAMPLE_KINDS + 1], place = 0;
+    for (enum sample_kind kind = 0; kind < SAMPLE_KINDS; kind++) {
+        firsts[kind] = place;
+        for (uint32_t i = 0, sample = 0; i < count; i++) {
+            const struct engine_sequence *s = &sequences[i];
+            if (!s->sample)
+                continue;
+            bool here = !engine_feeds(&engine->base, s->sampling) || s->allowed || s->ban_end;
+            bool read = s->sampling->logits_hash || s->reads_logits;
+            if (kind == (here ? DRAWN_HERE : read ? DRAWN_THERE_AND_READ : DRAWN_THERE))
+                flight->places[sample] = place++;
+            sample++;
+        }
+    }
+    flight->first_read = firsts[DRAWN_THERE_AND_READ];
+    flight->drawn_count = firsts[DRAWN_HERE];
+    flight->sample_count = place;
+}
+
+static const struct queued_step *step_before(const struct model_engine *engine,
+                                             const struct queued_step *flight)
+{
+    return &engine->flights[flight == &engine->flights[0]];
+}
+
+/* Fills the draws, for the device, and the places of tokens that it drew in the step before. */
+static void fill_draws(struct model_engine *engine, struct queued_step *flight,
+                       const struct engine_sequence *sequences, uint32_t count, uint32_t rows,
+                       uint32_t *used)
+{
+    const struct queued_step *before = step_before(engine, flight);
+    const size_t words = sizeof(struct kernels_draw) / sizeof *flight->tables;
+    bool feeds = false;
+    /* They come first in the tables: on a multiple of 8 bytes. */
+    void *draws = take_table(engine, flight, used, flight->drawn_count * words, &flight->draws);
+    for (uint32_t i = 0, sample = 0; i < count; i++) {
+        const struct engine_sequence *s = &sequences[i];
+        feeds |= s->fed;
+        if (!s->sample || flight->places[sample++] >= flight->drawn_count)
+            continue;
+        ((struct kernels_draw *)draws)[flight->places[sample - 1]] =
+            sampler_settings(s->sampling, s->index);
+    }
+    flight->from = (struct buffer){0};
+    if (!feeds)
+        return;
+    uint32_t *from = take_table(engine, flight, used, rows, &flight->from);
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t j = 0; j < sequences[i].token_count; j++)
+            *from++ =
+                sequences[i].fed ? before->places[sequences[i].token_from] : KERNELS_TOKEN_GIVEN;
+}
+
 /* Fills the step's tables on the host. Returns how many numbers they have. */
 static uint32_t fill_tables(struct model_engine *engine, struct queued_step *flight,
                             const struct engine_sequence *sequences, uint32_t count,
@@ -32,9 +94,10 @@ static uint32_t fill_tables(struct model_engine *engine, struct queued_step *fli
         if (blocks > batch->table_stride)
             batch->table_stride = blocks;
         batch->rows += s->token_count;
-        samples->count += s->sample;
     }
+    samples->count = flight->sample_count;
     uint32_t used = 0, row = 0, sample = 0;
+    fill_draws(engine, flight, sequences, count, batch->rows, &used);
     uint32_t *tokens = take_table(engine, flight, &used, batch->rows, &batch->tokens);
     uint32_t *positions = take_table(engine, flight, &used, batch->rows, &batch->positions);
     uint32_t *row_sequence = take_table(engine, flight, &used, batch->rows, &batch->row_sequence);
@@ -51,7 +114,7 @@ static uint32_t fill_tables(struct model_engine *engine, struct queued_step *fli
             row_sequence[row] = i;
         }
         if (s->sample)
-            sample_rows[sample++] = row - 1;
+            sample_rows[flight->places[sample++]] = row - 1;
         uint32_t has = kv_layout_blocks_for(&engine->base.layout, s->position + s->token_count);
         memcpy(blocks, s->blocks, has * sizeof *blocks);
         memset(blocks + has, 0, (batch->table_stride - has) * sizeof *blocks);
@@ -128,13 +191,34 @@ static enum status score_rows(struct model_engine *engine, struct engine_sequenc
     return STATUS_OK;
 }
 
-/* Queues the step: its tables in one upload, the rows, and the logits' way to the host. */
+/* Queues the device's draws, and their way and that of logits to the host. */
+static enum status queue_draws(struct model_engine *engine, struct queued_step *flight)
+{
+    struct kernels *kernels = engine->kernels;
+    const uint32_t vocab = engine->base.model.shape.vocab;
+    const size_t row_bytes = vocab * sizeof *flight->logits;
+    if (flight->drawn_count) {
+        TRY(kernels_sample(kernels, &engine->llama.logits, flight->drawn_count, vocab,
+                           &flight->draws, &engine->sample_scratch, &engine->drawn));
+        TRY(kernels_read_back(kernels, KERNELS_STEPS, &engine->drawn, 0, flight->drawn,
+                              flight->drawn_count * sizeof *flight->drawn));
+    }
+    if (!flight->logits || flight->first_read == flight->sample_count)
+        return STATUS_OK;
+    return kernels_read_back(kernels, KERNELS_STEPS, &engine->llama.logits,
+                             flight->first_read * row_bytes, flight->logits,
+                             (flight->sample_count - flight->first_read) * row_bytes);
+}
+
+/* Queues the step: its tables in one upload, the rows, their draws, and the results' way to the
+ * host. */
 static enum status queue_step(struct model_engine *engine, struct queued_step *flight,
                               struct engine_sequence *sequences, uint32_t count)
 {
     struct kernels *kernels = engine->kernels;
     struct step_batch batch;
     struct llama_samples samples, none = {.more = true};
+    place_samples(engine, flight, sequences, count);
     uint32_t words = fill_tables(engine, flight, sequences, count, &batch, &samples);
     bool scores = false;
     for (uint32_t i = 0; i < count; i++)
@@ -147,6 +231,8 @@ static enum status queue_step(struct model_engine *engine, struct queued_step *f
     TRY(kernels_record(kernels, KERNELS_STEPS, &flight->begun));
     TRY(kernels_upload(kernels, KERNELS_STEPS, &engine->tables, 0, flight->tables,
                        words * sizeof *flight->tables));
+    if (flight->from.address)
+        TRY(kernels_take_tokens(kernels, &flight->from, batch.rows, &engine->drawn, &batch.tokens));
     TRY(llama_forward(&engine->llama, &batch, &engine->base.layout, &engine->pool,
                       scores ? &none : &samples));
     if (scores) {
@@ -154,16 +240,14 @@ static enum status queue_step(struct model_engine *engine, struct queued_step *f
         if (samples.count)
             TRY(llama_head(&engine->llama, &samples));
     }
-    if (samples.count && flight->logits)
-        TRY(kernels_read_back(kernels, KERNELS_STEPS, &engine->llama.logits, 0, flight->logits,
-                              (size_t)samples.count * engine->base.model.shape.vocab *
-                                  sizeof *flight->logits));
+    TRY(queue_draws(engine, flight));
     return kernels_record(kernels, KERNELS_STEPS, &flight->ended);
 }
 
 /* --- drawing tokens --- */
 
-static void draw(struct model_engine *engine, struct engine_sequence *s, const float *logits)
+static enum status draw_here(struct model_engine *engine, struct engine_sequence *s,
+                             const float *logits)
 {
     struct sampler_row row = {.logits = logits,
                               .index = s->index,
@@ -176,12 +260,22 @@ static void draw(struct model_engine *engine, struct engine_sequence *s, const f
         row.ban.ids[1] = engine->base.model.end_ids.ids;
         row.ban.counts[1] = s->sampling->ignore_eos ? 0 : engine->base.model.end_ids.count;
     }
+    return sampler_draw(&engine->sampler, &row, s->sampling, &s->token);
+}
+
+/* Fills the results of a sample. drawn: NULL if the host draws. logits: NULL if it doesn't read
+ * them. */
+static void give_token(struct model_engine *engine, struct engine_sequence *s,
+                       const struct kernels_drawn *drawn, const float *logits)
+{
     s->logits = logits;
     s->logits_hash =
         s->sampling->logits_hash ? logits_hash(logits, engine->base.model.shape.vocab) : 0;
     if (s->score_count && s->status != STATUS_OK)
         return; /* an earlier row was bad: no token may be drawn from it */
-    s->status = sampler_draw(&engine->sampler, &row, s->sampling, &s->token);
+    if (drawn)
+        s->token = drawn->token;
+    s->status = drawn ? (enum status)drawn->status : draw_here(engine, s, logits);
     s->logprobs.given = false;
     if (s->status == STATUS_OK && s->sampling->logprobs)
         s->status = logprobs_of(logits, engine->base.model.shape.vocab, s->token,
@@ -207,6 +301,11 @@ enum status model_engine_submit(struct engine *base, struct engine_sequence *seq
 {
     struct model_engine *engine = (struct model_engine *)base;
     struct queued_step *flight = &engine->flights[base->runs_ahead ? ticket : 0];
+    const struct queued_step *before = step_before(engine, flight);
+    for (uint32_t i = 0; i < count; i++)
+        if (sequences[i].fed && before->places[sequences[i].token_from] >= before->drawn_count)
+            return error_set(err, STATUS_INVALID, "sequence %u: the host draws sample %u", i,
+                             sequences[i].token_from);
     enum status status = queue_step(engine, flight, sequences, count);
     return status == STATUS_OK ? STATUS_OK : step_failed(engine, flight, status, err);
 }
@@ -216,23 +315,26 @@ enum status model_engine_wait(struct engine *base, engine_ticket ticket,
 {
     struct model_engine *engine = (struct model_engine *)base;
     struct queued_step *flight = &engine->flights[base->runs_ahead ? ticket : 0];
-    const float *row = flight->logits;
+    const float *logits = flight->logits;
     enum status status = kernels_wait(engine->kernels, KERNELS_STEPS, flight->ended);
     if (status == STATUS_OK && flight->moved) /* its failures show in its own stream */
         status = kernels_wait(engine->kernels, KERNELS_MOVES, flight->moved);
-    if (status == STATUS_OK && !row) /* in place: nothing was queued since */
-        status = read_logits(engine, 0, NULL, &row);
+    if (status == STATUS_OK && !logits) /* in place: nothing was queued since */
+        status = read_logits(engine, 0, NULL, &logits);
     if (status != STATUS_OK)
         return step_failed(engine, flight, status, err);
     base->step_us = base->runs_ahead ? kernels_event_us(engine->kernels, KERNELS_STEPS,
                                                         flight->begun, flight->ended)
                                      : 0;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0, sample = 0; i < count; i++) {
         if (!sequences[i].sample)
             continue;
+        uint32_t place = flight->places[sample++];
+        size_t read = (size_t)place - flight->first_read;
         if (!sequences[i].dropped)
-            draw(engine, &sequences[i], row);
-        row += base->model.shape.vocab;
+            give_token(engine, &sequences[i],
+                       place < flight->drawn_count ? &flight->drawn[place] : NULL,
+                       place < flight->first_read ? NULL : logits + read * base->model.shape.vocab);
     }
     return STATUS_OK;
 }

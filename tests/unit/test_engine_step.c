@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -321,11 +322,15 @@ static void count_free(const volatile void *memory)
     (void)memory;
 }
 
-/* A decode step of two sequences, on tokens that are given. */
-static void two_rows(struct engine_sequence *pair, const struct sampling *sampling, uint32_t number)
+/* A decode step of two sequences. Each row's token is the one that the other sequence drew before;
+ * the first ones are given. */
+static void two_rows(struct engine_sequence *pair, const struct sampling sampling[2],
+                     uint32_t number)
 {
     for (uint32_t i = 0; i < 2; i++) {
-        pair[i] = sequence_of(sampling, 1);
+        pair[i] = sequence_of(&sampling[i], 1);
+        pair[i].fed = number > 0;
+        pair[i].token_from = 1 - i;
         pair[i].position = number;
         pair[i].index = number;
         pair[i].tokens = TOKENS + number;
@@ -335,20 +340,27 @@ static void two_rows(struct engine_sequence *pair, const struct sampling *sampli
 }
 
 /* Each step behind the first is submitted before the results of the one before are there: by one
- * upload, no wait and no allocation, and its logits are read back once. Its bytes are the CPU's. */
+ * upload, no wait and no allocation. It is fed the tokens that the device draws. Logits come to the
+ * host where their hash is asked for. Tokens and hashes are the CPU's. */
 static void test_a_step_that_runs_ahead_is_one_upload_and_no_wait(void **state)
 {
     struct engine *cpu = *state, *engine;
     enum { STEPS = 40 };
     struct engine_config config = CONFIG;
     struct engine_sequence flights[ENGINE_TICKETS][2], alone[2];
-    struct sampling sampling = sampling_with_hash();
+    struct sampling sampling[2] = {sampling_with_hash(), sampling_default()};
     struct error err;
     engine_ticket tickets[ENGINE_TICKETS];
     config.kernels.device = DEVICE_DEFERRED_LATE;
     assert_int_equal(engine_open(&config, &engine, &err), STATUS_OK);
     assert_int_equal(engine_attach_pool(engine, NULL, &err), STATUS_OK);
-    assert_true(engine_runs_ahead(engine));
+    assert_true(engine_runs_ahead(engine) && engine_feeds(engine, &sampling[0]));
+    assert_false(engine_feeds(cpu, &sampling[0]));
+    sampling[0].seed = 5;
+    sampling[1].temperature = 1.5f;
+    sampling[1].top_p = 0.95f;
+    sampling[1].top_k = 100;
+    uint32_t drawn[2] = {0};
     const struct kernels *kernels = ((struct model_engine *)engine)->kernels;
     if (__sanitizer_install_malloc_and_free_hooks)
         assert_true(__sanitizer_install_malloc_and_free_hooks(count_malloc, count_free) > 0);
@@ -360,13 +372,13 @@ static void test_a_step_that_runs_ahead_is_one_upload_and_no_wait(void **state)
         struct kernels_counts first = kernels_counts(kernels);
         allocated = 0;
         if (number < STEPS) {
-            two_rows(next, &sampling, number);
+            two_rows(next, sampling, number);
             assert_int_equal(engine_submit(engine, next, 2, &tickets[number % 2], &err), STATUS_OK);
             struct kernels_counts then = kernels_counts(kernels);
             assert_int_equal(then.uploads - first.uploads, 1);
             assert_int_equal(then.waits, first.waits);
             assert_int_equal(then.allocations, first.allocations);
-            assert_in_range(then.read_backs - first.read_backs, 1, 2); /* tokens, logits */
+            assert_int_equal(then.read_backs - first.read_backs, 2); /* tokens, logits */
             assert_int_equal(then.copies, first.copies);
             assert_int_equal(then.records - first.records, 2); /* its begin and end: its time */
         }
@@ -378,11 +390,63 @@ static void test_a_step_that_runs_ahead_is_one_upload_and_no_wait(void **state)
         assert_in_range(last.waits - first.waits, 1, 2); /* one for each stream */
         assert_int_equal(last.allocations, first.allocations);
         assert_int_equal(allocated, 0);
-        two_rows(alone, &sampling, number - 1);
+        two_rows(alone, sampling, number - 1);
+        for (uint32_t i = 0; i < 2; i++) {
+            alone[i].tokens = alone[i].fed ? &drawn[1 - i] : alone[i].tokens;
+            alone[i].fed = false;
+        }
         step(cpu, alone, 2);
+        assert_true(before[0].logits && before[0].logits_hash && !before[1].logits);
         for (uint32_t i = 0; i < 2; i++) {
             assert_int_equal(before[i].logits_hash, alone[i].logits_hash);
+            assert_int_equal(before[i].status, STATUS_OK);
             assert_int_equal(before[i].token, alone[i].token);
+        }
+        drawn[0] = alone[0].token;
+        drawn[1] = alone[1].token;
+    }
+    engine_close(engine);
+}
+
+/* Beside a draw of the device, the host draws where the request edits logits or masks ids. Such a
+ * token can't be fed: the device doesn't know it. */
+static void test_draws_of_the_host_beside_those_of_the_device(void **state)
+{
+    struct engine *cpu = *state, *engine;
+    struct engine_config config = CONFIG;
+    struct engine_sequence pair[2], alone[2], next;
+    const struct logit_bias bias = {700, 50};
+    struct sampling sampling[2] = {sampling_default(), sampling_default()};
+    uint32_t allowed[2048 / 32] = {0};
+    struct error err;
+    engine_ticket ticket;
+    config.kernels.device = DEVICE_DEFERRED_LATE;
+    assert_int_equal(engine_open(&config, &engine, &err), STATUS_OK);
+    assert_int_equal(engine_attach_pool(engine, NULL, &err), STATUS_OK);
+    allowed[3] = 1 << 7;
+    for (int masked = 0; masked <= 1; masked++) {
+        sampling[0].bias_count = !masked;
+        sampling[0].biases = &bias;
+        two_rows(pair, sampling, 0);
+        pair[0].allowed = masked ? allowed : NULL;
+        pair[1].reads_logits = masked;
+        memcpy(alone, pair, sizeof pair);
+        step(cpu, alone, 2);
+        assert_int_equal(engine_submit(engine, pair, 2, &ticket, &err), STATUS_OK);
+        next = pair[1];
+        next.position = 1;
+        next.fed = true;
+        next.token_from = 0;
+        engine_ticket none;
+        assert_int_equal(engine_submit(engine, &next, 1, &none, &err), STATUS_INVALID);
+        assert_string_equal(err.text, "sequence 0: the host draws sample 0");
+        assert_int_equal(engine_wait(engine, ticket, pair, 2, &err), STATUS_OK);
+        assert_int_equal(pair[0].token, masked ? 3 * 32 + 7 : 700);
+        assert_true(pair[0].logits && !pair[1].logits == !masked);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(pair[i].token, alone[i].token);
+            if (pair[i].logits)
+                assert_memory_equal(pair[i].logits, alone[i].logits, 2048 * sizeof(float));
         }
     }
     engine_close(engine);
@@ -400,6 +464,7 @@ int main(void)
         cmocka_unit_test(test_counters_tell_prompt_rows_from_decode_rows),
         cmocka_unit_test(test_min_tokens_bans_end_and_stop_ids),
         cmocka_unit_test(test_a_step_that_runs_ahead_is_one_upload_and_no_wait),
+        cmocka_unit_test(test_draws_of_the_host_beside_those_of_the_device),
     };
     return cmocka_run_group_tests(tests, open_engine, close_engine);
 }

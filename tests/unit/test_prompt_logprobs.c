@@ -76,7 +76,8 @@ static void expect_one_by_one(void)
                                     .blocks = blocks,
                                     .block_count = 7,
                                     .sample = true,
-                                    .sampling = &sampling};
+                                    .sampling = &sampling,
+                                    .reads_logits = true};
         struct error err;
         assert_int_equal(engine_step(engine, &s, 1, &err), STATUS_OK);
         assert_int_equal(

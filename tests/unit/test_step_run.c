@@ -172,6 +172,50 @@ static void test_results_come_one_step_late(void **state)
     close_side(&side);
 }
 
+enum { ANSWER = 8 };
+
+/* Computes an answer. Returns the number of rounds that it takes. */
+static uint32_t answer(enum device device, uint32_t tokens[ANSWER])
+{
+    struct side side;
+    struct error err;
+    struct sequence_spec spec = {.key = {1, 1},
+                                 .plan = PLAN_LOCAL,
+                                 .token_count = CHUNK,
+                                 .tokens = calloc(CHUNK, sizeof(uint32_t)),
+                                 .sampling = sampling_default()};
+    spec.sampling.max_tokens = ANSWER;
+    spec.sampling.ignore_eos = true;
+    open_side(&side, device);
+    assert_int_equal(engine_feeds(side.run.engine, &spec.sampling), side.run.runs_ahead);
+    assert_int_equal(scheduler_add(side.run.scheduler, &spec, &err), STATUS_OK);
+    assert_non_null(scheduler_reserve(side.run.scheduler, 0));
+    struct kernels_counts before = counts_of(&side);
+    uint32_t rounds = 0, count = 0;
+    for (; count < ANSWER && rounds < 4 * ANSWER; rounds++) {
+        go_around(&side);
+        for (struct step_event *event; (event = ring_pop(side.events.posted));) {
+            if (event->kind == STEP_TOKENS)
+                tokens[count++] = event->tokens[0].token;
+            step_events_recycle(&side.events, event);
+        }
+    }
+    assert_int_equal(count, ANSWER);
+    assert_int_equal(counts_of(&side).uploads, before.uploads + ANSWER);
+    close_side(&side);
+    return rounds;
+}
+
+/* On a device the next row is on its way before its token is known here. The answer is the same. */
+static void test_each_token_is_fed_before_it_is_known(void **state)
+{
+    (void)state;
+    uint32_t cpu[ANSWER], device[ANSWER];
+    assert_int_equal(answer(DEVICE_CPU, cpu), ANSWER);
+    assert_int_equal(answer(DEVICE_DEFERRED_LATE, device), ANSWER + 1);
+    assert_memory_equal(device, cpu, sizeof cpu);
+}
+
 static void test_a_cpu_has_no_step_in_flight(void **state)
 {
     (void)state;
@@ -241,6 +285,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_plan_without_rows_resets_no_count_of_failed_steps),
         cmocka_unit_test(test_results_come_one_step_late),
+        cmocka_unit_test(test_each_token_is_fed_before_it_is_known),
         cmocka_unit_test(test_a_cpu_has_no_step_in_flight),
         cmocka_unit_test(test_a_sequence_that_is_removed_in_flight),
         cmocka_unit_test(test_a_step_that_fails_takes_the_one_behind_it_along),

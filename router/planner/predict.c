@@ -245,6 +245,15 @@ void predict_begun(struct predict_request *request, uint64_t ttft_us, uint64_t d
 
 /* --------------------------------------------------------------------------------- a choice */
 
+/* Returns how long a prompt that is computed waits for KV at the worker that reads it. */
+static double room_after_us(const struct predict_choice *choice, const struct prediction *is)
+{
+    bool reads = choice->way == PREDICT_PAIR || choice->way == PREDICT_READER;
+    double ready_us =
+        choice->way == PREDICT_READER ? choice->ready_us : is->wait_us + is->prefill_us;
+    return reads && is->room_us > ready_us ? is->room_us - ready_us : 0;
+}
+
 static void predict_answer(const struct predict_request *request,
                            const struct predict_choice *choice, const struct candidate *drawer,
                            double rows, enum cost_quantile quantile, struct prediction *out)
@@ -255,9 +264,7 @@ static void predict_answer(const struct predict_request *request,
     double moved_us = reads ? handoff_us(choice, prompt, rows, compute_us) : 0;
     out->step_before_us = predict_step_us(drawer, 0, 0, quantile);
     out->step_us = fmax(predict_step_us(drawer, 1, prompt + 1, quantile), out->step_before_us);
-    double ready_us =
-        choice->way == PREDICT_READER ? choice->ready_us : out->wait_us + out->prefill_us;
-    double room_us = reads && out->room_us > ready_us ? out->room_us - ready_us : 0;
+    double room_us = room_after_us(choice, out);
     out->gap_us = moved_us + room_us + out->step_us;
     out->known &= is_known(drawer);
     if (steps <= 0)
@@ -335,13 +342,18 @@ struct predict_times predict_times(const struct predict_request *request,
 {
     const struct candidate *draws = predict_draws(choice);
     double prompt = (double)request->prompt_tokens, steps = tokens > 1 ? tokens - 1 : 0;
-    struct predict_times times = {.prompt_us = predicted->wait_us + predicted->prefill_us,
+    double after_us = room_after_us(choice, predicted); /* it is room_us here */
+    bool local = choice->way == PREDICT_LOCAL && draws;
+    double wait_us =
+        local ? predict_wait_us(draws, request->priority, COST_P50) : predicted->wait_us;
+    struct predict_times times = {.prompt_us = wait_us + predicted->prefill_us,
                                   .alone_us = predicted->prefill_us};
     if (!draws || steps <= 0)
         return times;
     const struct worker_books *books = &draws->books;
     double pool = (double)draws->is.pool_tokens, step = predicted->step_us;
-    double more_us = predicted->tpot_us > step ? predicted->tpot_us - step : 0;
+    double own = request->answer_tokens - 1;
+    double more_us = own > 0 ? predicted->tpot_us - step - after_us / own : 0;
     double half_drawn = (double)(books->held_tokens + books->promised_tokens) / 2;
     if (pool > 0 && half_drawn > pool) { /* the others wait: steps are as those of a full pool */
         double rows = (double)books->drawing.rows + books->coming.rows;
@@ -349,8 +361,8 @@ struct predict_times predict_times(const struct predict_request *request,
         step = full_us < step ? full_us : step;
     }
     times.room_us = predict_room_steps(draws) * step;
-    times.token_us = step + more_us;
-    times.alone_us += predicted->gap_us - predicted->step_us +
+    times.token_us = step + fmax(more_us, 0);
+    times.alone_us += predicted->gap_us - predicted->step_us - after_us +
                       steps * step_us(draws, 0, 0, 1, prompt + steps / 2, COST_P50);
     return times;
 }

@@ -223,7 +223,7 @@ ALL = [
     Mutant("held_idle", "a held request is owed a place at once", "placement.c", "now_us - queue->held_us >= PLACEMENT_OVERTAKE_US;", "now_us >= queue->held_us;"),
     Mutant("no_room", "a prompt waits for no KV", "predict.c", "    if (pool <= 0 || more <= 0 || each_us <= 0)\n        return 0;\n", "    if (pool <= 0 || more != 0 || each_us <= 0)\n        return 0;\n"),
     Mutant("room_before_all", "requests on their way to a worker take no KV", "predict.c", "double need = (before > 0 ? before : 0) + tokens,", "double need = 0 * before + tokens,"),
-    Mutant("room_after_prompt", "a prompt waits for KV after it is computed, not beside", "predict.c", "reads && out->room_us > ready_us ? out->room_us - ready_us : 0;", "reads ? out->room_us : 0;"),
+    Mutant("room_after_prompt", "a prompt waits for KV after it is computed, not beside", "predict.c", "reads && is->room_us > ready_us ? is->room_us - ready_us : 0;", "reads ? is->room_us : 0;"),
     Mutant("room_local", "a worker that computes the prompt, too, needs no KV before", "predict.c", "        if (local && out->wait_us < out->room_us)\n            out->wait_us = out->room_us;\n", ""),
     Mutant("learns_nothing", "rejections that were wrong change nothing", "admission.c", ": -ADMISSION_BACK * of->share", ": 0"),
     Mutant("last_prediction", "the last prediction calibrates", "admission.c", "if (!request->at[stage].known) {", "if (true) {", long=True),

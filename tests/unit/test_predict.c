@@ -291,6 +291,13 @@ static void test_an_answer_waits_for_room(void **state)
     const struct prediction busy = of(&REQUEST, pair);
     times = predict_times(&REQUEST, &pair, &busy, 101);
     assert_true(times.room_us < steps * busy.step_us && times.room_us > steps * idle.step_us);
+    /* The prediction has that wait in its TPOT, too, or in its TTFT: it counts once. */
+    const struct predict_choice local = {.way = PREDICT_LOCAL, .decode = &d.is};
+    const struct prediction alone = of(&REQUEST, local);
+    assert_true(busy.room_us > busy.prefill_us && times.token_us <= busy.step_us);
+    assert_near(times.alone_us, idle.prefill_us + 100 * (1020 + (512 + 50) * 0.1));
+    assert_true(alone.wait_us > 0);
+    assert_near(predict_times(&REQUEST, &local, &alone, 101).prompt_us, alone.prefill_us);
 }
 
 /* --------------------------------------------------------------------------------------- memory */

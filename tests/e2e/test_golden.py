@@ -56,7 +56,7 @@ def test_an_instruction_set_is_forced_on_all_workers(start_cluster, connect):
     (dict(model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], num_experts=8), [], {}, 1,
      '"model_type": "qwen3_moe" (Qwen3MoeForCausalLM) is a mixture of experts, which is not supported'),
     (dict(num_hidden_layers=2), [], {}, 1, "model.layers.2.input_layernorm.weight: there is no place for it in this model by config.json, nor for 10 others"),
-    ({}, [], {"kv-tokens": 1 << 30}, 1, " GiB of memory are needed (weights 0.0, KV pool of 1073741824 tokens 768.0,"),
+    ({}, [], {"kv-tokens": 1 << 30}, 1, "memory are needed (weights 0.0, KV pool of 1073741824 tokens 768.0,"),
     ({}, ["--compute", "f32", "--isa", "avx2"], {}, 2, "isa avx2 is of the fast path"),
 ], ids=["experts", "layers", "memory", "isa"])
 def test_what_cannot_be_served_is_one_sentence_at_start(tmp_path, changes, flags, settings, code, sentence):

@@ -140,6 +140,13 @@ static void on_peer_lost(void *context, uint64_t peer, bool refused)
     sink_runner_run(&role->runner);
 }
 
+static void on_peer_full(void *context, uint64_t peer)
+{
+    struct decode_role *role = context;
+    sink_on_peer_full(role->runner.sinks, clock_now_us(), peer, &role->runner.actions);
+    sink_runner_run(&role->runner);
+}
+
 static void on_peer_replaced(void *context, uint64_t peer)
 {
     struct decode_role *role = context;
@@ -175,7 +182,7 @@ static void on_read_done(void *context, uint64_t cookie, enum status status,
 }
 
 static const struct kv_import_handlers import_handlers = {
-    peer_used,        on_peer_up,     on_peer_refused, on_peer_lost,
+    peer_used,        on_peer_up,     on_peer_refused, on_peer_lost, on_peer_full,
     on_peer_replaced, on_pair_closed, on_peer_message, on_read_done};
 
 static void on_kv_event(void *context, const struct kv_event *event)

@@ -69,7 +69,7 @@ enum pair_end pairing_outcome_note(struct pairing_outcome *ends, const struct kv
     bool gone = event->failure == KV_FAILURE_PEER_GONE;
     if (event->welcomed || event->failure == KV_FAILURE_CLOSED)
         return gone ? PAIR_END_GONE : PAIR_END_PLAIN;
-    if (!gone && event->failure != KV_FAILURE_UNREACHABLE)
+    if (!gone && event->failure != KV_FAILURE_UNREACHABLE && event->failure != KV_FAILURE_REFUSED)
         return PAIR_END_REFUSED;
     ends->in_doubt = ends->paired_after == ends->welcomes;
     return PAIR_END_GONE;
@@ -140,7 +140,9 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
                 log_quote(*end->reason ? end->reason : "none", reason, sizeof reason),
                 log_quote(end->message, why, sizeof why),
                 was_up ? "the Peer stream ended" : "no Peer stream came up");
-    if (end->code == RPC_NOT_FOUND && !was_up)
+    if (idle || !strcmp(end->reason, PEER_NO_ROOM))
+        imports->handlers.peer_full(imports->role, peer->id);
+    else if (end->code == RPC_NOT_FOUND && !was_up)
         imports->handlers.peer_replaced(imports->role, peer->id);
     else if (end->code != RPC_FAILED_PRECONDITION)
         imports->handlers.peer_lost(imports->role, peer->id, end->refused);

@@ -20,6 +20,7 @@ struct kv_import_handlers {
     void (*peer_up)(void *role, uint64_t peer, uint64_t incarnation);
     void (*peer_refused)(void *role, uint64_t peer, enum sink_reason reason);
     void (*peer_lost)(void *role, uint64_t peer, bool refused);
+    void (*peer_full)(void *role, uint64_t peer);
     void (*peer_replaced)(void *role, uint64_t peer);
     void (*pair_closed)(void *role, uint64_t peer, bool gone);
     void (*message)(void *role, uint64_t peer, const struct peer_up *message);
@@ -62,10 +63,11 @@ void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
 
 /* --- the ends of pairings with one peer: is the peer gone, or is there no byte path to it?
  *
- * A pairing that ends before it was admitted may mean either. The first sign (the sign of life, or
- * a socket) is most often heard before the end of the Peer stream. So the peer is taken for gone,
- * and asked for a sign of life. If it answers, there is no byte path: the next pairing is refused
- * without a try, and so without harm to the sinks that wait for it. --- */
+ * A pairing that ends before it was admitted may mean either, or that the peer has just given
+ * this worker's place to another one. The first sign (the sign of life, or a socket) is most
+ * often heard before the end of the Peer stream. So the peer is taken for gone, and asked for a
+ * sign of life. If it answers, there is no byte path: the next pairing is refused without a try,
+ * and so without harm to the sinks that wait for it. --- */
 
 struct pairing_outcome { /* zeroed: nothing yet */
     uint64_t welcomes, paired_after;

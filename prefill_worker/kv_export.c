@@ -144,13 +144,13 @@ static struct peer *peer_add(struct kv_export *exports, struct stream *stream, c
     if (!peer)
         peer = make_room(exports);
     if (!peer) {
-        stream_finish(stream, RPC_RESOURCE_EXHAUSTED, "too_many_peers",
+        stream_finish(stream, RPC_RESOURCE_EXHAUSTED, PEER_NO_ROOM,
                       "this prefill worker serves as many decode workers as it can, and all of "
                       "them read");
         return NULL;
     }
     if (kv_transport_admit(exports->worker->transport, admission, &err) != STATUS_OK) {
-        stream_finish(stream, RPC_RESOURCE_EXHAUSTED, "too_many_peers", err.text);
+        stream_finish(stream, RPC_RESOURCE_EXHAUSTED, PEER_NO_ROOM, err.text);
         return NULL;
     }
     *peer = (struct peer){.id = ++exports->next_peer_id,

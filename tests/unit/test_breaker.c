@@ -212,6 +212,7 @@ static void test_the_side_that_failed(void **state)
         {{D, P, D, "gone", false, false}, {P, D}},
         {{D, P, D, "protocol", false, false}, {P, D}},
         {{D, P, D, "pairing", true, false}, {P, D}},
+        {{D, P, D, "made_room", false, false}, {0, 0}},
         {{D, P, D, "limit", true, false}, {0, 0}},
         {{D, P, D, "draining", true, false}, {0, 0}},
         {{D, P, D, "invalid", true, false}, {0, 0}},

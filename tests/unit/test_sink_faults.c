@@ -286,6 +286,34 @@ static void test_an_unreachable_peer_is_lost_in_time(void **state)
     assert_int_equal(sink_table_next_us(f->table), UINT64_MAX);
 }
 
+/* The peer ends the stream while a Subscribe is on its way to it, and then has no place. */
+static void test_a_peer_that_makes_room_is_not_down(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    sink_on_pair_closed(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, ">9 extend 1.1 h0.1");
+    sink_on_peer_full(f->table, f->now_us, PEER, &f->out);
+    expect(f, "connect 9");
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    expect(f, "pair 9; >9 subscribe 1.1 h0.1"); /* another one made room for it */
+    sink_on_peer_full(f->table, f->now_us, PEER, &f->out);
+    expect(f, "connect 9");
+    sink_on_peer_full(f->table, f->now_us, PEER, &f->out);
+    tick(f, f->now_us + PEER_DOWN - 1);
+    expect(f, "connect 9");
+    sink_on_peer_full(f->table, f->now_us, PEER, &f->out);
+    tick(f, f->now_us + 1);
+    expect(f, "lost 1.1 made_room; unreserve 1.1");
+    decode(f, 1, 2, 10);
+    sink_on_peer_full(f->table, f->now_us, PEER, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out); /* by then it is down */
+    tick(f, f->now_us + PEER_DOWN);
+    expect(f, "lost 1.2 peer_down; unreserve 1.2");
+    sink_on_peer_full(f->table, f->now_us, PEER + 1, &f->out); /* forgotten here */
+    expect(f, "");
+}
+
 static void test_a_silent_peer_is_lost_in_time(void **state)
 {
     struct fixture *f = *state;
@@ -359,6 +387,7 @@ int main(void)
         T(test_what_is_read_stays_read_over_a_lost_stream),
         T(test_a_new_incarnation_is_paired_anew),
         T(test_an_unreachable_peer_is_lost_in_time),
+        T(test_a_peer_that_makes_room_is_not_down),
         T(test_a_silent_peer_is_lost_in_time),
         T(test_a_refused_peer),
         T(test_a_refused_peer_and_sinks_that_have_all),

@@ -353,10 +353,13 @@ void sink_on_tick(struct sink_table *table, uint64_t now_us, struct sink_actions
         struct sink *sink = &table->slots[i];
         if (!sink_pulls(sink))
             continue;
-        if (sink_later_us(sink->down_since_us, config->peer_down_limit_us) <= now_us)
-            sink_give_up(table, now_us, sink, SINK_REASON_PEER_DOWN, out);
-        else if (sink_later_us(sink->heard_us, config->silence_limit_us) <= now_us)
-            sink_give_up(table, now_us, sink, SINK_REASON_SILENT, out);
+        bool down = sink_later_us(sink->down_since_us, config->peer_down_limit_us) <= now_us;
+        if (down || sink_later_us(sink->heard_us, config->silence_limit_us) <= now_us)
+            sink_give_up(table, now_us, sink,
+                         sink->peer->full ? SINK_REASON_MADE_ROOM
+                         : down           ? SINK_REASON_PEER_DOWN
+                                          : SINK_REASON_SILENT,
+                         out);
         else if (sink->beat_us <= now_us && sink->peer->stream == STREAM_UP)
             sink_ask(table, now_us, sink, sink_question_of(sink), out);
     }
@@ -372,10 +375,19 @@ void sink_on_tick(struct sink_table *table, uint64_t now_us, struct sink_actions
 
 const char *sink_reason_name(enum sink_reason reason)
 {
-    static const char *const names[] = {
-        "none",     "gone",    "peer_down", "silent",          "read",
-        "checksum", "pairing", "protocol",  "layout_mismatch", "numerics_mismatch",
-        "limit",    "invalid"};
+    static const char *const names[] = {"none",
+                                        "gone",
+                                        "peer_down",
+                                        "silent",
+                                        "read",
+                                        "checksum",
+                                        "pairing",
+                                        "made_room",
+                                        "protocol",
+                                        "layout_mismatch",
+                                        "numerics_mismatch",
+                                        "limit",
+                                        "invalid"};
     return (size_t)reason < sizeof names / sizeof *names ? names[reason] : "unknown";
 }
 

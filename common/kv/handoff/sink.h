@@ -60,6 +60,7 @@ enum sink_reason {
     SINK_REASON_READ,            /* a read failed twice */
     SINK_REASON_CHECKSUM,        /* the bytes were wrong twice */
     SINK_REASON_PAIRING,         /* no byte path to the peer */
+    SINK_REASON_MADE_ROOM,       /* the peer's places are of other readers */
     SINK_REASON_PROTOCOL,        /* the peer's answer contradicts the handle */
     SINK_REASON_LAYOUT_MISMATCH, /* model or layout differ */
     SINK_REASON_NUMERICS_MISMATCH,
@@ -203,6 +204,10 @@ void sink_on_peer_refused(struct sink_table *table, uint64_t now_us, uint64_t pe
  * They give up at once only if all signs say that the process has ended: a connection to it broke,
  * dialling again is refused, and its end closed the pairing too, if there was one. */
 void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer, bool refused,
+                       struct sink_actions *out);
+/* The same, of a live peer that has no place for this worker's stream. Its sinks wait as long, and
+ * then give up with MADE_ROOM: neither end has failed. */
+void sink_on_peer_full(struct sink_table *table, uint64_t now_us, uint64_t peer,
                        struct sink_actions *out);
 /* Another process listens at the peer's address than the one that CONNECT named. The sinks of the
  * named incarnation give up, for it has ended; for others it is dialled again. */

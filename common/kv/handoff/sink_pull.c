@@ -63,6 +63,7 @@ void sink_on_peer_up(struct sink_table *table, uint64_t now_us, uint64_t peer_ke
         return;
     peer->stream = STREAM_UP;
     peer->incarnation = incarnation;
+    peer->full = false;
     peer->refused = false;
     peer->link_ended = false;
     if (peer->pair_incarnation != incarnation)
@@ -153,12 +154,22 @@ void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer_
         return;
     bool was_up = peer->stream == STREAM_UP;
     peer->refused = refused && !was_up;
+    peer->full = false;
     if (!peer->refused)
         peer->broke_us = now_us;
     wait_for_stream(table, now_us, peer, was_up ? now_us : now_us + table->config.reconnect_us);
     give_up_ended(table, now_us, peer, out);
     if (was_up && sink_peer_needed(table, peer))
         sink_peer_connect(table, peer, out);
+}
+
+void sink_on_peer_full(struct sink_table *table, uint64_t now_us, uint64_t peer_key,
+                       struct sink_actions *out)
+{
+    sink_on_peer_lost(table, now_us, peer_key, false, out);
+    struct sink_peer *peer = sink_peer_of(table, peer_key);
+    if (peer)
+        peer->full = true;
 }
 
 void sink_on_peer_replaced(struct sink_table *table, uint64_t now_us, uint64_t peer_key,
@@ -168,8 +179,8 @@ void sink_on_peer_replaced(struct sink_table *table, uint64_t now_us, uint64_t p
     struct sink_peer *peer = sink_peer_of(table, peer_key);
     if (!peer)
         return;
-    uint64_t ended = peer->dialled; /* a newer handle may have come since */
-    peer->refused = false;          /* a process listens there */
+    uint64_t ended = peer->dialled;     /* a newer handle may have come since */
+    peer->refused = peer->full = false; /* a process listens there */
     peer->broke_us = now_us;
     wait_for_stream(table, now_us, peer, now_us);
     for (uint32_t i = 0; i < table->config.max_sinks; i++) {

@@ -29,6 +29,7 @@ struct sink_peer {
     uint64_t dialled;     /* the incarnation that the latest CONNECT named */
     uint64_t retry_us;    /* a DOWN stream isn't opened again before this */
     bool refused;         /* at the last attempt to connect; UP clears it */
+    bool full;            /* at the last end of the stream: no place for it; UP clears it */
     uint64_t broke_us;    /* when the stream, or a try, last ended in another way; 0: never */
     enum pair_state pair;
     uint64_t pair_incarnation;

@@ -40,9 +40,10 @@ uint32_t worker_message_agree(struct protocol_range own, struct protocol_range o
 #define WORKER_OTHER      "another_worker"
 #define WORKER_OTHER_TEXT "another worker, or another life of that worker, is here"
 
-/* The reason with which a prefill worker ends the stream of an idle peer: another one needs its
- * place. RPC_UNAVAILABLE. */
+/* The reasons with which a prefill worker ends the stream of a peer: another one needs the idle
+ * one's place (RPC_UNAVAILABLE), or all places are of others that read (RPC_RESOURCE_EXHAUSTED). */
 #define PEER_MADE_ROOM "made_room"
+#define PEER_NO_ROOM   "too_many_peers"
 
 /* Returns true if a hello's `name` and `incarnation` are this worker's. No other hello learns
  * anything about it. */

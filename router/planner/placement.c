@@ -262,11 +262,12 @@ static struct placement_request *next_new(struct placement *placement)
     return NULL;
 }
 
-/* Returns a request of the last rank that was passed over too often, or while late ones were held
- * and none was placed for long: a wrong belief must not stop all. NULL: none was. */
-static struct placement_request *owed(const struct placement_queue *queue, uint64_t now_us)
+/* Returns a request of the last rank below `end` that was passed over too often, or while late ones
+ * were held and none was placed for long: a wrong belief must not stop all. NULL: none was. */
+static struct placement_request *owed(const struct placement_queue *queue, uint32_t end,
+                                      uint64_t now_us)
 {
-    uint32_t rank = PLACEMENT_RANKS - 1;
+    uint32_t rank = end - 1;
     bool idle = queue->held_us && now_us - queue->held_us >= PLACEMENT_OVERTAKE_US;
     while (rank &&
            (!queue->ranks[rank] || (queue->passed[rank] < PLACEMENT_FLOOR_EVERY - 1 && !idle)))
@@ -289,7 +290,7 @@ static bool next_turn(struct placement_pass *pass, const struct placement_queue 
         return true;
     case PLACEMENT_AGAIN:
         pass->turn = PLACEMENT_FLOOR;
-        pass->next = owed(queue, pass->now_us);
+        pass->next = owed(queue, PLACEMENT_RANKS, pass->now_us);
         return true;
     case PLACEMENT_FLOOR:
         pass->turn = PLACEMENT_NEW;
@@ -521,6 +522,8 @@ static void hold_back(struct placement *placement, struct placement_request *req
     struct placement_pass *pass = &placement->pass;
     if (pass->next == request)
         pass->next = TAILQ_NEXT(request, waiting_link);
+    if (pass->turn == PLACEMENT_FLOOR) /* its rank's turn is for nothing: another may be owed one */
+        pass->next = owed(queue, rank_of(request), pass->now_us);
     queue->ranks[rank_of(request)]--;
     if (request->in)
         leave_tenant(placement, queue, request);

@@ -37,6 +37,7 @@ ALL = [
     # --- deadlines
     Mutant("late_is_placed", "a request that others make late is placed", "placement.c", "        return DEADLINE_HOPELESS;\n", "        return DEADLINE_FITS;\n"),
     Mutant("late_in_front", "those that were held back are tried in the same order each time", "placement.c", "    TAILQ_INSERT_TAIL(&queue->late, request, waiting_link);\n", "    insert(&queue->late, request, false);\n"),
+    Mutant("late_has_floor", "one that is held back takes the place that another rank is owed", "placement.c", "        pass->next = owed(queue, rank_of(request), pass->now_us);\n", "        ;\n"),
     Mutant("late_all", "a pass tries all that were held back", "placement.c", "++pass->held_back >= PLACEMENT_LATE_TRIES", "++pass->held_back >= 100"),
     Mutant("runs_ahead", "prompts are computed long before there is room for their answers", "placement.c", "? DEADLINE_TOO_EARLY\n", "? DEADLINE_FITS\n"),
     Mutant("errors_forgotten", "errors of earlier predictions don't count", "placement.c", "                         predict_error_median(&placement->errors[request->model].answer);", "                         1;"),
@@ -149,7 +150,7 @@ ALL = [
     Mutant("rank_starves", "late requests and low ranks starve", "placement.c", "        queue->passed[rank] = queue->ranks[rank] ? queue->passed[rank] + 1 : 0;", "        queue->passed[rank] = 0;"),
     Mutant("floor_saved_up", "a rank saves up its share while none waits in it", "placement.c", "queue->ranks[rank] ? queue->passed[rank] + 1 : 0", "queue->passed[rank] + 1", long=True),
     Mutant("floor_without_end", "a rank that was owed a place is owed all", "placement.c", "    queue->passed[rank] = 0;\n    while", "    while", long=True),
-    Mutant("floor_behind", "a rank that is owed a place waits behind the others all the same", "placement.c", "        pass->next = owed(queue, pass->now_us);", "        pass->next = NULL;"),
+    Mutant("floor_behind", "a rank that is owed a place waits behind the others all the same", "placement.c", "        pass->next = owed(queue, PLACEMENT_RANKS, pass->now_us);", "        pass->next = NULL;"),
     Mutant("late_lost", "late requests are never placed where others keep coming and none waits", "placement.c", "        pass->next = TAILQ_FIRST(&queue->late);", "        pass->next = NULL;", long=True),
     Mutant("idle_is_pace", "the time in which no request waited counts as pace", "placement.c", "queue->backlog_us = 0;", "queue->backlog_us += 0;", long=True),
     Mutant("wait_of_all", "requests of later ranks are waited for", "placement.c", "        before -= queue->ranks[later];\n", "        ;\n", long=True),

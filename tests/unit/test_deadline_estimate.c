@@ -233,6 +233,31 @@ static void test_held_back_ones_have_turns(void **state)
     stop(&w);
 }
 
+/* One that was held back is owed a place, and can't use it: the next rank that is owed one can. */
+static void test_held_back_ones_take_no_share(void **state)
+{
+    (void)state;
+    struct world w;
+    unsigned placed;
+    start(&w, 0);
+    candidates_get(&w.placement.candidates, 2)->is.max_requests = 2;
+    arrives(&w, 5000, 2, 0);
+    size_t late = arrives(&w, 100, 11, 1000 * MS);
+    pass(&w, &placed);
+    assert_true(placed == 1 && w.requests[late].late);
+    size_t low = arrives(&w, 100, 11, 0);
+    placement_stop_waiting(&w.placement, &w.requests[low]);
+    w.requests[low].priority = PRIORITY_OFFLINE;
+    placement_wait(&w.placement, &w.requests[low], PLACEMENT_NEW, w.now_us);
+    size_t normal = arrives(&w, 100, 11, 0);
+    for (uint32_t rank = PRIORITY_OFFLINE; rank < PLACEMENT_RANKS; rank++)
+        w.placement.queues[0].passed[rank] = PLACEMENT_FLOOR_EVERY;
+    pass(&w, &placed);
+    assert_int_equal(placed, 1u << low);
+    assert_true(w.requests[late].waiting && w.requests[normal].waiting);
+    stop(&w);
+}
+
 /* The answers there draw 4,000 tokens in a pool of 1,000: the next one waits for seconds. */
 static void test_no_prompt_is_computed_long_before_there_is_room(void **state)
 {
@@ -293,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_one_that_others_make_late_is_held_back),
         cmocka_unit_test(test_one_that_needs_its_time_by_itself_is_placed),
         cmocka_unit_test(test_held_back_ones_have_turns),
+        cmocka_unit_test(test_held_back_ones_take_no_share),
         cmocka_unit_test(test_no_prompt_is_computed_long_before_there_is_room),
         cmocka_unit_test(test_errors_of_predictions_count),
     };

@@ -128,8 +128,9 @@ typedef uint32_t engine_ticket;
 
 /* Hands over one step. Sum of token_count <= max_rows, count <= max_sequences. STATUS_INVALID
  * (nothing is computed): a limit is broken or an id is out of range. STATUS_INTERNAL: the device
- * failed. After a failure there is no ticket. The sequences, and all that they point to, stay as
- * they are until engine_wait; where the engine runs ahead, `tokens` and `blocks` may change. */
+ * failed, and a step in flight fails, too. After a failure there is no ticket. The sequences, and
+ * all that they point to, stay as they are until engine_wait; where the engine runs ahead, `tokens`
+ * and `blocks` may change. */
 enum status engine_submit(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
                           engine_ticket *ticket, struct error *err) WARN_UNUSED;
 /* Waits for the oldest step in flight and fills the results of its sequences, the ones of
@@ -147,8 +148,9 @@ enum status engine_step(struct engine *engine, struct engine_sequence *sequences
 
 /* A move of a whole block between two steps, from and to ids of the pool or of the host slots.
  * Moves happen in the order of the calls, before the steps that are submitted later.
- * engine_moves_done waits for them. A failure that comes later shows there, or in engine_wait of a
- * later step. No step in flight may use the block of a SWAP_OUT, or the target of another move. */
+ * engine_moves_done waits for them. A failure that comes later shows there, and steps in flight
+ * fail, too; or it shows in engine_wait of a later step. No step in flight may use the block of a
+ * SWAP_OUT, or the target of another move. */
 enum engine_move {
     ENGINE_COPY,     /* block to block */
     ENGINE_SWAP_OUT, /* block to slot */

@@ -48,6 +48,7 @@ struct model_engine {
     struct buffer score_table;
     kernels_event moved; /* behind the last move of a block */
     bool has_moved;      /* blocks were moved since the last step was submitted */
+    bool failed;         /* the device, before the steps in flight ended: they fail, too */
 };
 
 /* As engine_open. */

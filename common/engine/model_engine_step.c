@@ -286,12 +286,19 @@ static void give_token(struct model_engine *engine, struct engine_sequence *s,
                   status_name(s->status), s->position + s->token_count - 1, s->index);
 }
 
-/* The device failed in the flight's step. Its streams go on when no other step is in flight. */
+/* Steps in flight fail with the device. Its streams go on behind them: a sync would end the failure
+ * that they have to report. */
+static void device_failed(struct model_engine *engine)
+{
+    engine->failed = engine->base.in_flight > 0;
+    if (!engine->failed)
+        (void)!kernels_sync(engine->kernels);
+}
+
 static enum status step_failed(struct model_engine *engine, const struct queued_step *flight,
                                enum status status, struct error *err)
 {
-    if (!engine->base.in_flight)
-        (void)!kernels_sync(engine->kernels);
+    device_failed(engine);
     return error_set(err, STATUS_INTERNAL, "the device failed in a step of %u rows (%s)",
                      flight->rows, status_name(status));
 }
@@ -317,6 +324,8 @@ enum status model_engine_wait(struct engine *base, engine_ticket ticket,
     struct queued_step *flight = &engine->flights[base->runs_ahead ? ticket : 0];
     const float *logits = flight->logits;
     enum status status = kernels_wait(engine->kernels, KERNELS_STEPS, flight->ended);
+    if (status == STATUS_OK && engine->failed)
+        status = STATUS_INTERNAL;
     if (status == STATUS_OK && flight->moved) /* its failures show in its own stream */
         status = kernels_wait(engine->kernels, KERNELS_MOVES, flight->moved);
     if (status == STATUS_OK && !logits) /* in place: nothing was queued since */
@@ -371,7 +380,7 @@ enum status model_engine_moves_done(struct engine *base)
 {
     struct model_engine *engine = (struct model_engine *)base;
     enum status status = kernels_wait(engine->kernels, KERNELS_MOVES, engine->moved);
-    if (status != STATUS_OK && !base->in_flight)
-        (void)!kernels_sync(engine->kernels);
+    if (status != STATUS_OK)
+        device_failed(engine);
     return status;
 }

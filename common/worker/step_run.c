@@ -306,8 +306,8 @@ static void fill_inputs(struct step_run *run, struct step_flight *flight)
     }
 }
 
-/* Hands the plan's rows to the engine. */
-static void take_off(struct step_run *run, struct step_flight *flight)
+/* Hands the plan's rows to the engine. Returns false if the step failed already. */
+static bool take_off(struct step_run *run, struct step_flight *flight)
 {
     const struct step_plan *plan = flight->plan;
     FAILPOINT("step.computing");
@@ -320,11 +320,12 @@ static void take_off(struct step_run *run, struct step_flight *flight)
     if (status != STATUS_OK) {
         step_failed(run);
         rows_failed(run, plan, status, &err);
-        return;
+        return false;
     }
     run->in_flight++;
     if (run->runs_ahead)
         scheduler_rows_issued(run->scheduler, plan);
+    return true;
 }
 
 /* Waits for the rows of the oldest step in flight. */
@@ -404,15 +405,16 @@ void step_run_plan(struct step_run *run, const struct step_plan *plan)
                              .inputs = flight->inputs,
                              .scores = flight->scores,
                              .report.swapped_blocks = plan->swap_out_count + plan->swap_in_count};
+    bool flies = false;
     if (step_plan_works(plan) && run_moves(run, plan, &flight->report.swap_us)) {
         if (plan->part_count) {
             fill_inputs(run, flight);
-            take_off(run, flight);
+            flies = take_off(run, flight) && run->runs_ahead;
         } else {
             report(run, flight);
         }
     }
-    while (run->in_flight > (run->runs_ahead && plan->part_count))
+    while (run->in_flight > flies || (run->in_flight && run->flights[run->oldest].failed))
         land(run);
 }
 

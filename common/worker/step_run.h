@@ -4,7 +4,8 @@
  * If the engine runs ahead, a step is handed over while the one before it is in flight, and the
  * results of that one follow: the device works while the host plans, reports and sends. Otherwise a
  * step has ended before the next one is planned. If a step fails, the one behind it counts as
- * failed, too: none of its tokens are told.
+ * failed, too: none of its tokens are told. Both have ended before the next one is handed over, so
+ * that the failure ends with them.
  *
  * A sequence goes no further if its rows or its token can't be computed. STEP_FAILED is posted, and
  * it is held until its owner removes it. If the device failed, or gave a number that is not a
@@ -62,8 +63,8 @@ bool step_run_prepare(struct step_run *run);
 bool step_plan_works(const struct step_plan *plan);
 /* Swaps blocks out, then in (swap-ins may fill what swap-outs freed), then computes the rows. If a
  * move fails, no sequence of the plan goes on: saved blocks may be lost, and blocks to be filled
- * may be empty. When it returns, this step alone may be in flight; a plan without rows leaves
- * none. */
+ * may be empty. When it returns, this step alone may be in flight; a plan without rows, or a step
+ * that failed, leaves none. */
 void step_run_plan(struct step_run *run, const struct step_plan *plan);
 /* Ends the steps in flight. */
 void step_run_land(struct step_run *run);

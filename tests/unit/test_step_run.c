@@ -55,6 +55,7 @@ struct side {
     struct step_events events;
     struct step_load load;
     struct engine_sequence inputs[ENGINE_TICKETS][SEQUENCES];
+    struct token_logprobs scores[ENGINE_TICKETS][CHUNK];
 };
 
 static void open_side(struct side *side, enum device device)
@@ -72,8 +73,10 @@ static void open_side(struct side *side, enum device device)
         engine_attach_pool(run->engine, NULL, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     run->runs_ahead = engine_runs_ahead(run->engine);
-    for (int i = 0; i < ENGINE_TICKETS; i++)
+    for (int i = 0; i < ENGINE_TICKETS; i++) {
         run->flights[i].inputs = side->inputs[i];
+        run->flights[i].scores = side->scores[i];
+    }
     struct scheduler_config schedule = {.block_tokens = BLOCK_TOKENS,
                                         .block_count = BLOCKS,
                                         .max_sequences = SEQUENCES,
@@ -91,8 +94,15 @@ static void close_side(struct side *side)
     step_events_deinit(&side->events);
 }
 
-/* A prompt that is handed off. */
-static void add(struct side *side, uint64_t request, uint32_t token_count)
+static void arm(const char *failpoint)
+{
+    struct error err;
+    setenv("BATON_FAILPOINTS", failpoint, 1);
+    assert_int_equal(failpoint_init("step_run", &err), STATUS_OK);
+}
+
+/* A prompt that is handed off. scored: with the logprobs of its tokens. */
+static void add(struct side *side, uint64_t request, uint32_t token_count, bool scored)
 {
     struct sequence_spec spec = {.key = {request, 1},
                                  .plan = PLAN_HAND_OFF,
@@ -100,6 +110,8 @@ static void add(struct side *side, uint64_t request, uint32_t token_count)
                                  .tokens = calloc(token_count, sizeof(uint32_t)),
                                  .sampling = sampling_default(),
                                  .needs_token = true};
+    spec.sampling.prompt_logprobs = scored;
+    spec.sampling.prompt_logprobs_from = 1;
     struct error err;
     assert_int_equal(scheduler_add(side->run.scheduler, &spec, &err), STATUS_OK);
     assert_non_null(scheduler_reserve(side->run.scheduler, 0));
@@ -144,7 +156,7 @@ static void test_results_come_one_step_late(void **state)
     (void)state;
     struct side side;
     open_side(&side, DEVICE_DEFERRED_LATE);
-    add(&side, 1, 4 * CHUNK);
+    add(&side, 1, 4 * CHUNK, false);
     struct kernels_counts before = counts_of(&side), after;
     go_around(&side);
     after = counts_of(&side);
@@ -221,7 +233,7 @@ static void test_a_cpu_has_no_step_in_flight(void **state)
     (void)state;
     struct side side;
     open_side(&side, DEVICE_CPU);
-    add(&side, 1, 2 * CHUNK);
+    add(&side, 1, 2 * CHUNK, false);
     go_around(&side);
     assert_int_equal(side.run.in_flight, 0);
     assert_int_equal(next(&side, STEP_READY, 1).ready_tokens, CHUNK);
@@ -234,28 +246,24 @@ static void test_a_step_that_fails_takes_the_one_behind_it_along(void **state)
 {
     (void)state;
     struct side side;
-    struct error err;
     open_side(&side, DEVICE_DEFERRED_LATE);
-    setenv("BATON_FAILPOINTS", "step.fails=fail", 1);
-    assert_int_equal(failpoint_init("step_run", &err), STATUS_OK);
-    add(&side, 1, CHUNK + CHUNK / 2);
-    add(&side, 2, CHUNK);
+    arm("step.fails=fail");
+    add(&side, 1, CHUNK + CHUNK / 2, false);
+    add(&side, 2, CHUNK, false);
     go_around(&side);
     expect_no_event(&side);
     go_around(&side);
     assert_int_equal(next(&side, STEP_FAILED, 1).status, STATUS_INTERNAL);
-    expect_no_event(&side);
-    go_around(&side); /* the rest of the second prompt is behind the step that counts as failed */
     assert_int_equal(next(&side, STEP_FAILED, 2).status, STATUS_INTERNAL);
-    step_run_land(&side.run);
     expect_no_event(&side);
+    assert_int_equal(side.run.in_flight, 0);
     assert_int_equal(side.run.failed_in_row, 1);
     assert_int_equal(atomic_load(&side.load.steps_failed), 1);
     for (uint64_t request = 1; request <= 2; request++)
         step_run_remove(&side.run,
                         scheduler_find(side.run.scheduler, (struct sequence_key){request, 1}));
     assert_int_equal(free_blocks(&side), BLOCKS);
-    add(&side, 3, CHUNK);
+    add(&side, 3, CHUNK, false);
     go_around(&side);
     step_run_land(&side.run);
     next(&side, STEP_READY, 3);
@@ -264,12 +272,61 @@ static void test_a_step_that_fails_takes_the_one_behind_it_along(void **state)
     close_side(&side);
 }
 
+/* The device skips all that is queued behind the operation that fails, until both steps have ended.
+ * A third one has its results, although work comes all the time. */
+static void test_a_device_that_failed_goes_on_with_the_next_step(void **state)
+{
+    (void)state;
+    struct side side;
+    open_side(&side, DEVICE_DEFERRED_LATE);
+    arm("device.fails=fail");
+    for (uint64_t request = 1; request <= 2; request++) {
+        add(&side, request, CHUNK, false);
+        go_around(&side);
+    }
+    add(&side, 3, CHUNK, false);
+    go_around(&side);
+    step_run_land(&side.run);
+    for (uint64_t request = 1; request <= 2; request++)
+        assert_int_equal(next(&side, STEP_FAILED, request).status, STATUS_INTERNAL);
+    next(&side, STEP_READY, 3);
+    next(&side, STEP_TOKENS, 3);
+    assert_int_equal(atomic_load(&side.load.steps_failed), 1);
+    assert_int_equal(side.run.failed_in_row, 0);
+    close_side(&side);
+}
+
+/* The logprobs of a prompt make the host wait inside engine_submit. It meets the failure of the
+ * step in flight there, which still has to fail: no token of it may be told. */
+static void test_a_step_that_waits_leaves_the_failure_to_the_one_in_flight(void **state)
+{
+    (void)state;
+    struct side side;
+    open_side(&side, DEVICE_DEFERRED_LATE);
+    arm("device.fails=fail");
+    add(&side, 1, CHUNK, false);
+    go_around(&side);
+    add(&side, 2, CHUNK, true);
+    go_around(&side);
+    assert_int_equal(next(&side, STEP_FAILED, 2).status, STATUS_INTERNAL);
+    assert_int_equal(next(&side, STEP_FAILED, 1).status, STATUS_INTERNAL);
+    expect_no_event(&side);
+    assert_int_equal(side.run.in_flight, 0);
+    add(&side, 3, CHUNK, true);
+    go_around(&side);
+    step_run_land(&side.run);
+    assert_int_equal(next(&side, STEP_PROMPT_LOGPROBS, 3).logprobs_count, CHUNK - 1);
+    next(&side, STEP_READY, 3);
+    next(&side, STEP_TOKENS, 3);
+    close_side(&side);
+}
+
 static void test_a_sequence_that_is_removed_in_flight(void **state)
 {
     (void)state;
     struct side side;
     open_side(&side, DEVICE_DEFERRED_LATE);
-    add(&side, 1, 2 * CHUNK);
+    add(&side, 1, 2 * CHUNK, false);
     go_around(&side);
     step_run_remove(&side.run, scheduler_find(side.run.scheduler, (struct sequence_key){1, 1}));
     assert_null(scheduler_find(side.run.scheduler, (struct sequence_key){1, 1}));
@@ -289,6 +346,8 @@ int main(void)
         cmocka_unit_test(test_a_cpu_has_no_step_in_flight),
         cmocka_unit_test(test_a_sequence_that_is_removed_in_flight),
         cmocka_unit_test(test_a_step_that_fails_takes_the_one_behind_it_along),
+        cmocka_unit_test(test_a_device_that_failed_goes_on_with_the_next_step),
+        cmocka_unit_test(test_a_step_that_waits_leaves_the_failure_to_the_one_in_flight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

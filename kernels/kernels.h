@@ -25,9 +25,10 @@
  * (STATUS_INTERNAL) fails its whole stream. The stream skips what is queued, its events pass, and
  * each wait on it reports the failure, until a sync has reported it and ended it.
  *
- * Threads. One thread at a time calls into an open backend (the step thread). Another one may use
- * KERNELS_MOVES beside it: by upload, copy, read_back, record, passed, wait and event_us, as its
- * only caller. Only weight_quantize and the functions on names and sizes may run on any thread.
+ * Threads. One thread at a time calls into an open backend (the step thread, which swaps blocks by
+ * KERNELS_MOVES). If it leaves KERNELS_MOVES alone, another one may use that beside it, as the only
+ * caller: by upload, copy, read_back, record, passed, wait and event_us. Only weight_quantize,
+ * draws on the host and the functions on names and sizes may run on any thread.
  *
  * Numerics (docs/architecture.md, "the same bytes"): a row's result depends on that row's inputs
  * alone. Linear layers add K in fixed segments at absolute positions. Attention cuts the context

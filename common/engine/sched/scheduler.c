@@ -174,10 +174,10 @@ enum status scheduler_add(struct scheduler *s, const struct sequence_spec *spec,
     struct sequence *slot = s->empty[--s->empty_count];
     struct sequence **bucket = bucket_of(s, spec->key);
     uint32_t *blocks = slot->blocks;
-    /* Another worker that computes the prompt reports its logprobs, too. */
     uint64_t due_left_us = spec->due_left_us && spec->due_left_us < spec->deadline_left_us
                                ? spec->due_left_us
                                : spec->deadline_left_us;
+    /* Another worker that computes the prompt reports its logprobs, too. */
     bool scores = spec->plan != PLAN_RECEIVE && spec->sampling.prompt_logprobs;
     *slot = (struct sequence){
         .key = spec->key,

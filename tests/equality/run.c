@@ -22,7 +22,7 @@
 enum { BLOCK = SIDE_BLOCK_TOKENS, INTRUDERS = 3 /* sequences that preempt */, HELD_BLOCKS = 256 };
 
 /* Numbers of keys by kind of sequence. */
-enum { KEY_WARM = 1000, KEY_GUARD = 2000, KEY_INTRUDER = 2001 };
+enum { KEY_WARM = 1000, KEY_GUARD = 2000, KEY_INTRUDER = 2001, KEY_LAST = 3000 };
 
 /* The guard and the intruders. */
 enum guests { GUESTS_AWAITED, GUESTS_COME, GUESTS_GONE };
@@ -415,7 +415,21 @@ static void check_preemptions(const struct run *run, uint64_t rows, struct count
     }
 }
 
-static struct counts check_run(const struct run *run)
+/* Returns when the load has all that happened so far: it is published before a token is told, but
+ * after a sequence is removed. */
+static void await_load(struct run *run)
+{
+    struct request last = {.count = 1, .tokens = {3}};
+    struct sequence_spec spec = spec_of(run, &last, KEY_LAST, PLAN_LOCAL, 1);
+    side_add(&run->target, &spec);
+    for (bool drawn = false; !drawn;) {
+        struct step_event *event = side_next(&run->target);
+        drawn = event->kind == STEP_TOKENS;
+        step_loop_recycle(run->target.loop, event);
+    }
+}
+
+static struct counts check_run(struct run *run)
 {
     bool remote = cell_number(run->cell, AXIS_PREFILL);
     uint64_t rows = rows_of_prompts(run);
@@ -436,6 +450,7 @@ static struct counts check_run(const struct run *run)
         assert_int_equal(run->answers[i].count, ANSWER);
         counts.hit_tokens += run->cached_tokens[1][i];
     }
+    await_load(run);
     assert_int_equal(side_blocks(&run->target, KV_BLOCK_FREE) +
                          side_blocks(&run->target, KV_BLOCK_CACHED),
                      run->target.blocks);

@@ -490,6 +490,8 @@ static void note_prediction(const struct placement *placement, struct placement_
     request->likely_us =
         request->answer_us +
         request->times.prompt_us * predict_error_median(&placement->errors[request->model].prompt);
+    if (!is.known)
+        request->answer_us = 0; /* a guess makes no prompt wait for others */
 }
 
 enum deadline_verdict { DEADLINE_FITS, DEADLINE_TOO_EARLY, DEADLINE_HOPELESS };

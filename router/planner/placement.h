@@ -117,7 +117,8 @@ struct placement_request {
     /* Then: all times, without the errors of such predictions, and with them the one from its first
      * token to the last that likely comes. */
     struct predict_times times;
-    double answer_us, likely_us; /* the latter: the whole */
+    double answer_us; /* 0: none, or costs of its workers aren't known */
+    double likely_us; /* the whole */
     uint64_t chosen_us;
     bool hopeless; /* then: nothing let it attain, or it has no objectives */
     struct placement_promise promise;

@@ -258,6 +258,24 @@ static void test_held_back_ones_take_no_share(void **state)
     stop(&w);
 }
 
+/* A prompt is due by what its reader's steps took, and not by a guess. */
+static void test_a_guess_makes_no_prompt_due(void **state)
+{
+    (void)state;
+    struct world w;
+    unsigned placed;
+    start(&w, 0);
+    size_t known = arrives(&w, 100, 11, 1000 * MS);
+    pass(&w, &placed);
+    assert_true(w.requests[known].answer_us > 90 * MS);
+    candidates_get(&w.placement.candidates, 2)->is.learnt = NULL;
+    size_t guessed = arrives(&w, 100, 11, 1000 * MS);
+    pass(&w, &placed);
+    assert_int_equal(placed, 1u << guessed);
+    assert_true(w.requests[guessed].answer_us <= 0);
+    stop(&w);
+}
+
 /* The answers there draw 4,000 tokens in a pool of 1,000: the next one waits for seconds. */
 static void test_no_prompt_is_computed_long_before_there_is_room(void **state)
 {
@@ -319,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_one_that_needs_its_time_by_itself_is_placed),
         cmocka_unit_test(test_held_back_ones_have_turns),
         cmocka_unit_test(test_held_back_ones_take_no_share),
+        cmocka_unit_test(test_a_guess_makes_no_prompt_due),
         cmocka_unit_test(test_no_prompt_is_computed_long_before_there_is_room),
         cmocka_unit_test(test_errors_of_predictions_count),
     };

@@ -48,7 +48,7 @@ enum step_event_kind {
 /* A step that was computed, for the router. */
 struct step_report {
     struct step_shape shape;
-    uint64_t took_us, swap_us; /* rows; moves of blocks */
+    uint64_t took_us, swap_us; /* rows; moves of blocks, 0: not known */
     uint32_t swapped_blocks;   /* out and in */
 };
 struct step_token {

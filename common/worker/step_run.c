@@ -255,7 +255,7 @@ static void rows_failed(struct step_run *run, const struct step_plan *plan, enum
 
 /* Returns false if a move failed: no rows may be computed. Blocks that are swapped out are in their
  * slots when the call returns. Swap-ins may be under way, if the engine runs ahead. swap_us: the
- * time of the moves. */
+ * time of the moves; 0: some are under way. */
 static bool run_moves(struct step_run *run, const struct step_plan *plan, uint64_t *swap_us)
 {
     *swap_us = 0;
@@ -274,7 +274,8 @@ static bool run_moves(struct step_run *run, const struct step_plan *plan, uint64
     if (status == STATUS_OK && waits)
         status = engine_moves_done(run->engine, &err);
     count_engine_time(run, begun_ns);
-    *swap_us = (clock_now_ns() - begun_ns) / 1000;
+    if (waits || !plan->swap_in_count)
+        *swap_us = (clock_now_ns() - begun_ns) / 1000;
     if (status == STATUS_OK)
         return true;
     step_failed(run);

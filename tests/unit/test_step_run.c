@@ -64,6 +64,7 @@ static void open_side(struct side *side, enum device device)
                                    .kernels = {.device = device, .f32 = true, .threads = 1},
                                    .block_tokens = BLOCK_TOKENS,
                                    .block_count = BLOCKS,
+                                   .swap_blocks = BLOCKS,
                                    .max_rows = CHUNK + SEQUENCES,
                                    .max_sequences = SEQUENCES};
     struct error err = {""};
@@ -337,6 +338,29 @@ static void test_a_sequence_that_is_removed_in_flight(void **state)
     close_side(&side);
 }
 
+/* They are under way when the step is handed over. The time that this takes would teach the
+ * schedule that swaps cost nothing. */
+static void test_swap_ins_beside_a_step_have_no_time(void **state)
+{
+    (void)state;
+    struct side side;
+    struct block_move moves[BLOCKS];
+    open_side(&side, DEVICE_DEFERRED_LATE);
+    add(&side, 1, CHUNK, false);
+    struct step_plan *plan = (struct step_plan *)scheduler_plan(side.run.scheduler, 0);
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        moves[i] = (struct block_move){.from = i, .to = i, .sequence = plan->parts[0].sequence};
+    plan->swap_ins = moves;
+    plan->swap_in_count = BLOCKS;
+    step_run_plan(&side.run, plan);
+    assert_int_equal(side.run.flights[0].report.swapped_blocks, BLOCKS);
+    assert_int_equal(side.run.flights[0].report.swap_us, 0);
+    step_run_land(&side.run);
+    next(&side, STEP_READY, 1);
+    next(&side, STEP_TOKENS, 1);
+    close_side(&side);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +368,7 @@ int main(void)
         cmocka_unit_test(test_results_come_one_step_late),
         cmocka_unit_test(test_each_token_is_fed_before_it_is_known),
         cmocka_unit_test(test_a_cpu_has_no_step_in_flight),
+        cmocka_unit_test(test_swap_ins_beside_a_step_have_no_time),
         cmocka_unit_test(test_a_sequence_that_is_removed_in_flight),
         cmocka_unit_test(test_a_step_that_fails_takes_the_one_behind_it_along),
         cmocka_unit_test(test_a_device_that_failed_goes_on_with_the_next_step),

@@ -174,8 +174,8 @@ const struct step_plan *scheduler_plan(struct scheduler *scheduler, uint64_t now
  * Its swap-outs are done already. Only with `runs_ahead`. */
 void scheduler_rows_issued(struct scheduler *scheduler, const struct step_plan *plan);
 
-/* The engine needed took_us for the rows of the plan and swap_us for its swaps. Charges them to the
- * policy and teaches the cost model. Optional. */
+/* The engine needed took_us for the rows of the plan and swap_us for its swaps (0: not known).
+ * Charges the rows to the policy and teaches the cost model both. Optional. */
 void scheduler_step_done(struct scheduler *scheduler, const struct step_plan *plan,
                          uint64_t took_us, uint64_t swap_us);
 /* False: the part's sequence ended, failed or was removed after its rows were issued. Drop the

@@ -67,7 +67,6 @@ enum status engine_set_layout(struct engine *engine, const struct kv_layout *lay
     return STATUS_OK;
 }
 
-/* Touches every page now: later there may be no memory. */
 /* Adds the members of schemes that came after ROPE_LLAMA3; the hash of other models stays. */
 static uint64_t hash_rope(const struct rope_scaling *scaling, uint64_t hash)
 {

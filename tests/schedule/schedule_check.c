@@ -19,7 +19,7 @@ bool life_awaits_token(const struct life *life, const struct sequence *sequence)
         return false;
     for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));)
         if (other->state == SEQUENCE_DECODE && other->needs_token && other->pending &&
-            goes_on(life, other))
+            goes_on(life, other) && (other == sequence || other->token_count > other->prompt_count))
             return true;
     return false;
 }

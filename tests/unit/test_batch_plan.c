@@ -85,6 +85,23 @@ static void test_more_decodes_than_places(void **state)
     assert_string_equal(plan(&c, POLICY_FCFS), "4:1* 1:1*");
 }
 
+/* Answers that need their tokens stay together, while one's next token is in flight. They don't
+ * wait for the first tokens of new ones, which come in step after step. */
+static void test_answers_that_need_their_tokens(void **state)
+{
+    (void)state;
+    struct batch_case c = {.limits = {8, 20, 10, 0}};
+    for (int i = 0; i < 3; i++) {
+        struct sequence *sequence = add(&c, PRIORITY_NORMAL, 3, 3);
+        sequence->token_capacity = 20;
+        sequence->needs_token = i < 2;
+    }
+    c.sequences[0].pending = 1;
+    assert_string_equal(plan(&c, POLICY_FCFS), "2:1*");
+    c.sequences[0].token_count = c.sequences[0].prompt_count; /* its first token is in flight */
+    assert_string_equal(plan(&c, POLICY_FCFS), "1:1* 2:1*");
+}
+
 static void test_classes_come_before_the_policy(void **state)
 {
     (void)state;
@@ -259,6 +276,7 @@ int main(void)
         cmocka_unit_test(test_time_is_bounded_beside_online_decodes_only),
         cmocka_unit_test(test_decodes_then_begun_prompts_then_new_ones),
         cmocka_unit_test(test_more_decodes_than_places),
+        cmocka_unit_test(test_answers_that_need_their_tokens),
         cmocka_unit_test(test_classes_come_before_the_policy),
         cmocka_unit_test(test_shortest_remaining_prefill_first_but_not_for_ever),
         cmocka_unit_test(test_skip_join_queues),

@@ -34,7 +34,8 @@ static void collect(struct batch *batch, const struct policy *policy,
         if (sequence->pending && !sequence_goes_on(sequence))
             continue;
         if (sequence->pending && sequence->needs_token) {
-            batch->is_split |= decodes;
+            /* Not for a first token: new answers come all the time. */
+            batch->is_split |= decodes && sequence->token_count > sequence->prompt_count;
             batch->timed |= group == DECODES;
             continue;
         }

@@ -722,7 +722,7 @@ void worker_said(struct dispatch *dispatch, struct link_message *message)
 }
 
 /* Reports the loss to all requests, so that none waits for a worker that can't answer any more.
- * `planned`: the worker was draining. */
+ * `planned`: the worker was draining, or said that it leaves. */
 static void session_lost(struct dispatch *dispatch, uint64_t key, bool planned)
 {
     counter_add(dispatch->config.metrics->sessions_lost, 1);
@@ -750,7 +750,10 @@ void worker_link_ended(struct dispatch *dispatch, struct worker_link *link)
     uint64_t key = link->worker;
     const struct candidate *books = candidates_get(&dispatch->placement.candidates, key);
     struct worker *worker = workers_get(&dispatch->workers, key);
-    bool planned = worker->load.draining; /* without it, one that left or came again has crashed */
+    /* A worker that goes without a word, or is replaced by its next life, has crashed. A short drain
+     * ends before its first report: the worker only says that it leaves. */
+    bool planned = worker->load.draining ||
+                   membership_left(dispatch->config.membership, worker->info.incarnation);
     worker_reported_steps(dispatch, worker, NULL);
     if (dispatch->placement.prefix_index)
         prefix_index_drop(dispatch->placement.prefix_index, key);

@@ -158,6 +158,35 @@ static void test_who_is_missing(void **state)
     membership_destroy(membership);
 }
 
+static void test_who_has_left_in_order(void **state)
+{
+    (void)state;
+    struct membership *membership = create(2);
+    assert_int_equal(join(membership, "a", 1, "h:1", 0), STATUS_OK);
+    assert_int_equal(join(membership, "b", 2, "h:2", 0), STATUS_OK);
+    assert_false(membership_left(membership, 0) || membership_left(membership, 1));
+    membership_leave(membership, "a", 9); /* not that incarnation */
+    membership_leave(membership, "a", 1);
+    assert_true(membership_left(membership, 1));
+    assert_false(membership_left(membership, 9));
+    assert_int_equal(join(membership, "a", 3, "h:1", 0), STATUS_OK); /* its next life */
+    assert_int_equal(join(membership, "b", 4, "h:2", 0), STATUS_OK); /* after a crash */
+    assert_true(membership_left(membership, 1));
+    assert_false(membership_left(membership, 2));
+    membership_leave(membership, "a", 3);
+    assert_int_equal(join(membership, "a", 1, "h:1", 0), STATUS_OK); /* it is back */
+    assert_false(membership_left(membership, 1));
+    (void)membership_lapse(membership, 100);
+    assert_false(membership_left(membership, 1) || membership_left(membership, 4));
+    for (uint64_t life = 10; life < 12; life++) {
+        assert_int_equal(join(membership, "a", life, "h:1", 0), STATUS_OK);
+        membership_leave(membership, "a", life);
+    }
+    assert_true(membership_left(membership, 10) && membership_left(membership, 11));
+    assert_false(membership_left(membership, 3)); /* one more than there is room for */
+    membership_destroy(membership);
+}
+
 static void test_worker_messages_are_checked(void **state)
 {
     (void)state;
@@ -251,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_a_restart_takes_the_name_over),
         cmocka_unit_test(test_silent_ones_lapse_and_held_ones_stay),
         cmocka_unit_test(test_who_is_missing),
+        cmocka_unit_test(test_who_has_left_in_order),
         cmocka_unit_test(test_both_ends_use_the_newest_version_that_they_share),
         cmocka_unit_test(test_worker_messages_are_checked),
     };

@@ -281,6 +281,33 @@ static void test_decode_dies_after_some_tokens(void **state)
     cluster_stop(&c);
 }
 
+/* A drain that ends before its first report. The request may lose no worker to a crash. */
+static void test_one_that_only_says_that_it_leaves_has_not_crashed(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct fake second;
+    struct seen prefill, decode;
+    struct router_config config = world_config();
+    config.retries = 0;
+    cluster_start_with(&c, &config);
+    cluster_to_decode(&c, &(struct ask){.max_tokens = 6}, &prefill, &decode);
+    fake_tokens(&c.decode, &decode, 1, 3, FINISH_NONE);
+    client_wait_tokens(&c.client, 3);
+    fake_start(&c.world, &second, "decode-1", ROLE_DECODE);
+    registrar_leave(c.decode.registrar);
+    assert_int_equal(fake_expect(&c.prefill, SEEN_RELEASE).attempt, 1);
+    prefill = fake_expect(&c.prefill, SEEN_PREFILL);
+    assert_int_equal(prefill.emitted_count, 3);
+    fake_opened(&c.prefill, &prefill, 2);
+    decode = fake_expect(&second, SEEN_DECODE);
+    fake_tokens(&second, &decode, 4, 3, FINISH_MAX_TOKENS);
+    client_expect_answer(&c.client, 6);
+    client_stop(&c.client);
+    fake_stop(&second);
+    cluster_stop(&c);
+}
+
 static void test_a_restarted_worker_is_another_one(void **state)
 {
     (void)state;
@@ -744,6 +771,7 @@ int main(void)
         cmocka_unit_test(test_decode_gives_up_on_a_dead_prefill),
         cmocka_unit_test(test_decode_dies_before_its_first_token),
         cmocka_unit_test(test_decode_dies_after_some_tokens),
+        cmocka_unit_test(test_one_that_only_says_that_it_leaves_has_not_crashed),
         cmocka_unit_test(test_a_restarted_worker_is_another_one),
         cmocka_unit_test(test_workers_that_die_again_and_again),
         cmocka_unit_test(test_steps_that_fail),

@@ -24,6 +24,8 @@ struct membership {
     uint64_t version;
     size_t count;
     struct entry *entries;
+    uint64_t left_count;
+    uint64_t *left; /* [config.limit] incarnations, a ring; 0: none */
     size_t missing_count;
     struct missing_member missing[MEMBERSHIP_MAX_MISSING]; /* the oldest first */
     struct shared_snapshot *newest;                        /* NULL: to be built */
@@ -35,7 +37,10 @@ enum status membership_create(const struct membership_config *config, struct mem
     if (!membership)
         return STATUS_LIMIT;
     membership->entries = calloc(config->limit, sizeof *membership->entries);
-    if (!membership->entries) {
+    membership->left = calloc(config->limit, sizeof *membership->left);
+    if (!membership->entries || !membership->left) {
+        free(membership->entries);
+        free(membership->left);
         free(membership);
         return STATUS_LIMIT;
     }
@@ -61,6 +66,7 @@ void membership_destroy(struct membership *membership)
         membership_snapshot_unref(&membership->newest->snapshot);
     pthread_mutex_destroy(&membership->mutex);
     free(membership->entries);
+    free(membership->left);
     free(membership);
 }
 
@@ -148,6 +154,9 @@ static enum status join_locked(struct membership *membership, const struct worke
     if (!entry)
         entry = &membership->entries[membership->count++];
     *entry = (struct entry){.member = {.info = *info}, .heard_us = now_us};
+    for (size_t i = 0; i < membership->config.limit; i++)
+        if (membership->left[i] == info->incarnation)
+            membership->left[i] = 0;
     missing_drop(membership, info->name);
     membership_touch(membership);
     *changed = true;
@@ -169,11 +178,23 @@ void membership_leave(struct membership *membership, const char *name, uint64_t 
     pthread_mutex_lock(&membership->mutex);
     struct entry *entry = membership_find(membership, name);
     bool changed = entry && entry->member.info.incarnation == incarnation;
-    if (changed)
+    if (changed) {
         membership_remove(membership, entry);
-    else if (!entry)
+        membership->left[membership->left_count++ % membership->config.limit] = incarnation;
+    } else if (!entry) {
         missing_drop(membership, name);
+    }
     membership_unlock(membership, changed);
+}
+
+bool membership_left(struct membership *membership, uint64_t incarnation)
+{
+    bool left = false;
+    pthread_mutex_lock(&membership->mutex);
+    for (size_t i = 0; i < membership->config.limit && !left; i++)
+        left = incarnation && membership->left[i] == incarnation;
+    pthread_mutex_unlock(&membership->mutex);
+    return left;
 }
 
 void membership_hold(struct membership *membership, const char *name, uint64_t incarnation,

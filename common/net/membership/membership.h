@@ -48,6 +48,9 @@ enum status membership_join(struct membership *membership, const struct worker_i
                             uint64_t now_us, struct error *err) WARN_UNUSED;
 /* Does nothing if that incarnation isn't a member. */
 void membership_leave(struct membership *membership, const char *name, uint64_t incarnation);
+/* Returns true if that incarnation was a member until membership_leave, and not since. As many
+ * incarnations are remembered as may be members; those that left last. */
+bool membership_left(struct membership *membership, uint64_t incarnation);
 /* Notes that the router got, or lost, its Session. */
 void membership_hold(struct membership *membership, const char *name, uint64_t incarnation,
                      bool held, uint64_t now_us);

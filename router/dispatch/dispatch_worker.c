@@ -750,8 +750,8 @@ void worker_link_ended(struct dispatch *dispatch, struct worker_link *link)
     uint64_t key = link->worker;
     const struct candidate *books = candidates_get(&dispatch->placement.candidates, key);
     struct worker *worker = workers_get(&dispatch->workers, key);
-    /* A worker that goes without a word, or is replaced by its next life, has crashed. A short drain
-     * ends before its first report: the worker only says that it leaves. */
+    /* A worker that goes without a word, or is replaced by its next life, has crashed. A short
+     * drain ends before its first report: the worker only says that it leaves. */
     bool planned = worker->load.draining ||
                    membership_left(dispatch->config.membership, worker->info.incarnation);
     worker_reported_steps(dispatch, worker, NULL);

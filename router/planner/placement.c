@@ -373,11 +373,14 @@ static bool is_known_full(const struct placement *placement, const struct placem
 {
     return request->heard == placement->candidates.facts_version && !request->lacks &&
            can_compare(ask) && full->version == placement->candidates.version &&
-           ask->request.prompt_tokens >= full->prompt_tokens && total_tokens >= full->total_tokens;
+           ask->request.prompt_tokens >= full->prompt_tokens &&
+           total_tokens >= full->total_tokens &&
+           (!full->deadline_us || (ask->deadline_us && ask->deadline_us < full->deadline_us));
 }
 
 static void note_full(struct placement *placement, struct placement_full *full,
-                      const struct placement_ask *ask, uint64_t total_tokens)
+                      const struct placement_request *request, const struct placement_ask *ask,
+                      uint64_t total_tokens)
 {
     bool old = full->version != placement->candidates.version;
     if (!can_compare(ask) || (!old && ask->request.prompt_tokens > full->prompt_tokens))
@@ -385,6 +388,10 @@ static void note_full(struct placement *placement, struct placement_full *full,
     full->version = placement->candidates.version;
     full->prompt_tokens = ask->request.prompt_tokens;
     full->total_tokens = total_tokens;
+    full->deadline_us = 0;
+    if (full == &placement->queues[request->model].early)
+        full->deadline_us =
+            placement->pass.now_us + (uint64_t)fmin(DOUBT_PART * request->likely_us, 1e18);
 }
 
 static void fill_in(const struct placement *placement, struct route_request *request,
@@ -560,7 +567,9 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
     asked.leaves_share = !ask->handle && placement_has_others(placement, request);
     bool is_held = asked.leaves_share && held &&
                    is_known_full(placement, held, request, ask, asked.total_tokens);
-    bool known = is_held || is_known_full(placement, full, request, ask, asked.total_tokens);
+    struct placement_full *early = &placement->queues[request->model].early;
+    bool known = is_held || is_known_full(placement, full, request, ask, asked.total_tokens) ||
+                 is_known_full(placement, early, request, ask, asked.total_tokens);
     if (!known) {
         ask_policy(placement, request, ask, &policy);
         asked.policy = &policy.policy;
@@ -587,6 +596,7 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
         enum deadline_verdict verdict = judge_deadline(placement, request, ask);
         if (verdict != DEADLINE_FITS)
             choice = (struct route_choice){.outcome = ROUTE_FULL, .away_since_us = UINT64_MAX};
+        full = verdict == DEADLINE_TOO_EARLY ? early : full; /* others find room */
         if (verdict == DEADLINE_HOPELESS) {
             hold_back(placement, request);
             return choice;
@@ -594,7 +604,7 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
     }
     pass->chosen = choice.outcome == ROUTE_PLACED ? request->in : NULL;
     if (choice.outcome == ROUTE_FULL && !known && turned && full)
-        note_full(placement, full, ask, asked.total_tokens);
+        note_full(placement, full, request, ask, asked.total_tokens);
     /* An answer that has begun leaves workers of other kinds to others: it holds no place there. */
     bool holds = !ask->request.kind || candidates->pools[request->model].kind_count == 1;
     if (choice.outcome == ROUTE_FULL && request->turn != PLACEMENT_REGIVE && holds && !is_held &&

@@ -143,6 +143,7 @@ struct placement_request {
 struct placement_full {
     uint64_t version; /* the candidates' then; 0: none */
     uint64_t prompt_tokens, total_tokens;
+    uint64_t deadline_us; /* it counts for earlier deadlines alone; 0: for all requests */
 };
 
 /* A tenant's requests of one rank. */
@@ -168,7 +169,8 @@ struct placement_queue {
     uint32_t count, lacking;          /* requests; those of them that lack a worker */
     uint64_t heard;                   /* all of them have heard these facts; 0: not known */
     struct placement_full full;
-    struct map *here; /* tenants with requests: how many */
+    struct placement_full early; /* too early for prompts with a deadline in doubt */
+    struct map *here;            /* tenants with requests: how many */
     struct {
         uint64_t tenant, at_us;           /* at_us 0: none */
     } left[2];                            /* the last two different ones that have none any more */

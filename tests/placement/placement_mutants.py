@@ -39,6 +39,8 @@ ALL = [
     Mutant("late_in_front", "those that were held back are tried in the same order each time", "placement.c", "    TAILQ_INSERT_TAIL(&queue->late, request, waiting_link);\n", "    insert(&queue->late, request, false);\n"),
     Mutant("late_has_floor", "one that is held back takes the place that another rank is owed", "placement.c", "        pass->next = owed(queue, rank_of(request), pass->now_us);\n", "        ;\n"),
     Mutant("due_by_guess", "a prompt is due by the nominal cost of its reader", "placement.c", "        request->answer_us = 0; /* a guess", "        request->answer_us += 0; /* a guess"),
+    Mutant("early_is_full", "a worker is full for all once it is too early for a deadline", "placement.c", "        full = verdict == DEADLINE_TOO_EARLY ? early : full; /* others find room */\n", ""),
+    Mutant("early_unknown", "what is known to be too early is searched for again", "placement.c", "                 is_known_full(placement, early, request, ask, asked.total_tokens);", "                 false;"),
     Mutant("late_all", "a pass tries all that were held back", "placement.c", "++pass->held_back >= PLACEMENT_LATE_TRIES", "++pass->held_back >= 100"),
     Mutant("runs_ahead", "prompts are computed long before there is room for their answers", "placement.c", "? DEADLINE_TOO_EARLY\n", "? DEADLINE_FITS\n"),
     Mutant("errors_forgotten", "errors of earlier predictions don't count", "placement.c", "                         predict_error_median(&placement->errors[request->model].answer);", "                         1;"),

@@ -299,6 +299,31 @@ static void test_no_prompt_is_computed_long_before_there_is_room(void **state)
     stop(&w);
 }
 
+/* One that is too early leaves the place to one without a deadline, though that is larger. Others
+ * like it aren't searched for again. */
+static void test_one_that_is_too_early_leaves_its_place(void **state)
+{
+    (void)state;
+    struct world w;
+    unsigned placed;
+    start(&w, 1000);
+    struct route_worker *decode = &candidates_get(&w.placement.candidates, 2)->is;
+    decode->max_requests = 4;
+    for (int i = 0; i < 4; i++)
+        arrives(&w, 10, 1000, 0);
+    pass(&w, &placed);
+    size_t early = arrives(&w, 10, 11, 40000 * MS);
+    size_t second = arrives(&w, 10, 11, 40001 * MS);
+    size_t open = arrives(&w, 12, 12, 0);
+    pass(&w, &placed);
+    assert_int_equal(placed, 0);
+    track(&w, 0, false);
+    pass(&w, &placed);
+    assert_int_equal(placed, 1u << open);
+    assert_true(w.requests[early].waiting && w.requests[second].likely_us <= 0);
+    stop(&w);
+}
+
 /* Answers take twice as long as predicted: that is learnt, and later ones have less time. */
 static void test_errors_of_predictions_count(void **state)
 {
@@ -339,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_held_back_ones_take_no_share),
         cmocka_unit_test(test_a_guess_makes_no_prompt_due),
         cmocka_unit_test(test_no_prompt_is_computed_long_before_there_is_room),
+        cmocka_unit_test(test_one_that_is_too_early_leaves_its_place),
         cmocka_unit_test(test_errors_of_predictions_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

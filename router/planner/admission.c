@@ -25,7 +25,9 @@ struct admission_ask admission_ask_of(const struct placement *placement,
     double rate = goodput_arrival_rate(&placement->demands[placing->model], now_us);
     double slack_us = (double)is->objective.tpot_us - predicted->step_us; /* each step's */
     bool any = !is->objective.tpot_us;
+    bool is_only = TAILQ_FIRST(&placement->all) == placing && !TAILQ_NEXT(placing, all_link);
     return (struct admission_ask){.raw = fmin(raw, 1),
+                                  .is_only = is_only,
                                   .others = won->others / asked->weight,
                                   .wait_us = predicted->wait_us,
                                   .prompt_us = predicted->prefill_us,
@@ -74,6 +76,14 @@ static enum admission_verdict hold(struct admission_class *of, struct admission_
     return ADMISSION_HELD;
 }
 
+static enum admission_verdict let_through(struct admission_class *of,
+                                          struct admission_request *request)
+{
+    of->let_through++;
+    request->let_through = true;
+    return ADMISSION_LET_THROUGH;
+}
+
 static enum admission_verdict judge_beyond(struct admission_class *of,
                                            struct admission_request *request, bool good,
                                            bool harmless, struct rng *rng)
@@ -89,9 +99,7 @@ static enum admission_verdict judge_beyond(struct admission_class *of,
     if (!rejects && !harmless)
         return hold(of, request);
     of->credit -= rejects;
-    of->let_through++;
-    request->let_through = true;
-    return ADMISSION_LET_THROUGH;
+    return let_through(of, request);
 }
 
 /* A new request counts in the means of its class. */
@@ -119,7 +127,7 @@ enum admission_verdict admission_judge(struct admission_class *of,
         return ADMISSION_TAKEN;
     double used = calibration_map(calibration, ask->raw);
     bool needed = of->shed >= ADMISSION_SHED && ask->now_us - of->judged_us <= ADMISSION_QUIET_US;
-    bool harmless = is_first(ask) && !needed;
+    bool harmless = ask->is_only || (is_first(ask) && !needed);
     bool beyond = used > (is_first(ask) ? ADMISSION_SURE : ADMISSION_BOUND) ||
                   used + misses_of_others(of, ask) > 1;
     if (request->held)
@@ -133,8 +141,11 @@ enum admission_verdict admission_judge(struct admission_class *of,
         request->counted = true;
         count(of, ask, beyond);
     }
-    return beyond ? judge_beyond(of, request, calibration_is_good(calibration), harmless, rng)
-                  : ADMISSION_TAKEN;
+    if (!beyond)
+        return ADMISSION_TAKEN;
+    bool good = calibration_is_good(calibration);
+    return good && ask->is_only ? let_through(of, request)
+                                : judge_beyond(of, request, good, harmless, rng);
 }
 
 void admission_ended(struct admission_class *of, struct admission_request *request, bool missed)

@@ -19,8 +19,9 @@
  * ADMISSION_STEP, each that attains lowers it by ADMISSION_BACK of itself (additive increase,
  * multiplicative decrease). At ADMISSION_MOST none is held any more. One is let through for each
  * ADMISSION_EXPLORE that were taken, and one of each 1 / (1 - ADMISSION_MOST) that nothing stands
- * before, so that a wrong belief can't keep itself alive. A request that was held or let through is
- * not rejected later.
+ * before, so that a wrong belief can't keep itself alive. So is each one that comes to an idle
+ * cluster: it can't delay others, and what became of requests under overload says little of it. A
+ * request that was held or let through is not rejected later.
  *
  * Memory: the caller's; admission_class_init sets it up. Owner: one thread. */
 #ifndef BATON_ROUTER_PLANNER_ADMISSION_H
@@ -86,6 +87,7 @@ enum admission_verdict {
 /* The best choice that there is for a request. */
 struct admission_ask {
     double raw;       /* its P(miss), as predicted at this stage */
+    bool is_only;     /* no other request is there, placed or waiting: it is never rejected */
     double others;    /* misses that it adds to requests that are there, as multiples of its own */
     double wait_us;   /* the work that stands before it */
     double prompt_us; /* the time of its own prompt; 0: not known */

@@ -318,6 +318,57 @@ static void test_few_are_let_through_where_others_are_taken(void **state)
     assert_in_range(of.let_through - before, 20, 2000 / ADMISSION_EXPLORE + 3);
 }
 
+/* After an overload in which all missed, one after another finds an idle cluster. */
+static void test_an_idle_cluster_rejects_nothing(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(17);
+    struct admission_class of;
+    admission_class_init(&of, true);
+    struct admission_ask ask = crowded;
+    for (int i = 0; i < 2000; i++) {
+        struct admission_request request = {.let_through = false};
+        ask.now_us += 10000;
+        enum admission_verdict verdict = admission_judge(&of, &request, ADMISSION_TURN, &ask, &rng);
+        if (verdict == ADMISSION_HELD || i < 600) /* first it isn't known that they miss */
+            calibration_note(&of.calibrations[ADMISSION_TURN], SURE_MISS, SURE_MISS, true);
+        if (verdict != ADMISSION_REJECTED)
+            admission_ended(&of, &request, true);
+    }
+    assert_true(of.share == ADMISSION_MOST && of.shed > ADMISSION_SHED);
+    ask.wait_us = 0; /* an idle worker is not enough: others may need it */
+    ask.now_us += 10000;
+    assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_REJECTED);
+    ask.is_only = true;
+    for (int i = 0; i < 40; i++) {
+        struct admission_request request = {.let_through = false};
+        ask.now_us += 10000;
+        enum admission_verdict verdict = admission_judge(&of, &request, ADMISSION_TURN, &ask, &rng);
+        assert_true(verdict == ADMISSION_TAKEN || verdict == ADMISSION_LET_THROUGH);
+        admission_ended(&of, &request, false);
+    }
+    assert_true(of.refuted && of.share < ADMISSION_MOST); /* it has learnt from them */
+}
+
+static void test_a_request_is_the_only_one_while_no_other_waits_or_runs(void **state)
+{
+    (void)state;
+    static struct placement placement;
+    static struct placement_request requests[2];
+    const struct goodput_request asked = {.weight = 1};
+    const struct decision_alternative won = {.others = 0};
+    assert_int_equal(placement_init(&placement, &(struct placement_config){.model_count = 1}),
+                     STATUS_OK);
+    for (int i = 0; i < 2; i++)
+        placement_arrived(&placement, &requests[i], 0, 0);
+    for (int i = 0; i < 2; i++)
+        assert_false(admission_ask_of(&placement, &requests[i], &asked, &won, 0).is_only);
+    placement_ended(&placement, &requests[0]);
+    assert_true(admission_ask_of(&placement, &requests[1], &asked, &won, 0).is_only);
+    placement_ended(&placement, &requests[1]);
+    placement_deinit(&placement);
+}
+
 static void test_the_first_outcome_counts(void **state)
 {
     (void)state;
@@ -399,6 +450,8 @@ int main(void)
         cmocka_unit_test(test_misses_of_others_and_of_later_ones_count),
         cmocka_unit_test(test_prompts_of_all_lengths_cost_later_ones_the_same),
         cmocka_unit_test(test_few_are_let_through_where_others_are_taken),
+        cmocka_unit_test(test_an_idle_cluster_rejects_nothing),
+        cmocka_unit_test(test_a_request_is_the_only_one_while_no_other_waits_or_runs),
         cmocka_unit_test(test_the_first_outcome_counts),
         cmocka_unit_test(test_either_objective_may_be_missed),
         cmocka_unit_test(test_a_wait_against_what_is_left),

@@ -48,8 +48,9 @@ static void create_class(const struct dispatch *dispatch, size_t model, uint32_t
     }
     of->share = metrics_gauge(metrics, "baton_router_slo_rejected_share",
                               "Share of the requests expected to miss that is rejected", labels);
-    static const char let_through[] = "baton_router_slo_let_through_total",
-                      help[] = "Requests expected to miss that were let through, by how they ended";
+    static const char
+        let_through[] = "baton_router_slo_let_through_total",
+        help[] = "Requests expected to miss that were held or let through, by how they ended";
     snprintf(more, sizeof more, "%.*s,outcome=\"missed\"", length, labels);
     of->missed = metrics_counter(metrics, let_through, help, more);
     snprintf(more, sizeof more, "%.*s,outcome=\"attained\"", length, labels);

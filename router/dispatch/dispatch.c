@@ -298,11 +298,29 @@ static int take_messages(struct dispatch *dispatch, int limit, bool helping)
     return limit;
 }
 
+/* Wakes no thread for it: workers report their loads all the time. */
+static void show_tenants(struct dispatch *dispatch)
+{
+    if (dispatch->now_us - dispatch->tenants_shown_us < BOARD_EVERY_US)
+        return;
+    dispatch->tenants_shown_us = dispatch->now_us;
+    for (size_t model = 0; model < dispatch->config.models->count; model++) {
+        const struct model_metrics *metrics = &dispatch->config.metrics->models[model];
+        const struct placement_tenants_here here =
+            placement_tenants_here(&dispatch->placement, model);
+        gauge_set(metrics->tenants, (double)here.known);
+        gauge_set(metrics->tenants_waiting, (double)here.waiting);
+        gauge_set(metrics->tenant_share,
+                  here.running ? (double)here.most / (double)here.running : 0);
+    }
+}
+
 static void finish_turn(struct dispatch *dispatch)
 {
     failures_apply(dispatch);
     dispatch_place(dispatch);
     show_workers(dispatch); /* before a client can know of it */
+    show_tenants(dispatch);
     requests_flush(dispatch);
     calls_tell(dispatch); /* last: a client that is told its end finds all of it done */
     if (dispatch->draining && !atomic_load(&dispatch->admitted))

@@ -68,10 +68,11 @@ struct dispatch {
     struct request_list held[SERVED_MODELS_MAX]; /* wait for the budget, by arrival */
     uint32_t held_count;
     uint64_t now_us;
-    uint64_t lapse_us;       /* the membership has nothing to do before */
-    uint64_t judge_from_us;  /* after a stop: nothing is judged by its time before; 0: no stop */
-    bool place_needed;       /* something changed that a waiting request may profit from */
-    bool board_changed;      /* the status board is shown in this turn */
+    uint64_t lapse_us;      /* the membership has nothing to do before */
+    uint64_t judge_from_us; /* after a stop: nothing is judged by its time before; 0: no stop */
+    bool place_needed;      /* something changed that a waiting request may profit from */
+    bool board_changed;     /* the status board is shown in this turn */
+    uint64_t tenants_shown_us;
     uint64_t board_due_us;   /* loads have changed: it is shown then; UINT64_MAX: they haven't */
     uint64_t board_shown_us; /* the last time */
     bool draining, stopping;

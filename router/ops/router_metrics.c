@@ -77,6 +77,14 @@ static void create_work(struct router_metrics *m, const char *model, struct mode
     of->pairs_kept_out =
         metrics_gauge(m->metrics, "baton_router_pairs_kept_out",
                       "Pairs of workers that are kept apart because their reads fail", labels);
+    of->tenants =
+        metrics_gauge(m->metrics, "baton_router_tenants",
+                      "Tenants with requests, or clients' addresses without keys", labels);
+    of->tenants_waiting = metrics_gauge(m->metrics, "baton_router_tenants_waiting",
+                                        "Tenants with requests that wait for workers", labels);
+    of->tenant_share =
+        metrics_gauge(m->metrics, "baton_router_tenant_largest_share",
+                      "Share of the running requests that the tenant with most has", labels);
     for (int i = 0; i < 2; i++) {
         snprintf(labels, sizeof labels, OF_MODEL "role=\"%s\"", model, i ? "decode" : "prefill");
         of->workers_up[i] =

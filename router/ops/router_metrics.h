@@ -37,6 +37,7 @@ struct model_metrics {
     struct gauge *workers_up[2], *workers_known[2]; /* prefill, decode; as are: */
     struct gauge *workers_kept_out[2], *workers_hung[2];
     struct gauge *pairs_kept_out;
+    struct gauge *tenants, *tenants_waiting, *tenant_share; /* placement_tenants_here */
     struct histogram *queue_seconds, *ttft_seconds, *tpot_seconds, *token_1_to_2_seconds,
         *request_seconds;
     struct histogram *ttft_to_predicted, *tpot_to_predicted; /* measured / predicted */

@@ -170,7 +170,7 @@ struct placement_queue {
     uint64_t heard;                   /* all of them have heard these facts; 0: not known */
     struct placement_full full;
     struct placement_full early; /* too early for prompts with a deadline in doubt */
-    struct map *here;            /* tenants with requests: how many */
+    struct map *here; /* tenants with requests: how many, and how many of them have workers */
     struct {
         uint64_t tenant, at_us;           /* at_us 0: none */
     } left[2];                            /* the last two different ones that have none any more */
@@ -266,6 +266,14 @@ void placement_ended(struct placement *placement, struct placement_request *requ
 /* True: other tenants have requests of its model, or had some in the last PLACEMENT_SHARE_US. */
 bool placement_has_others(const struct placement *placement,
                           const struct placement_request *request);
+/* The tenants with requests of one model; those beyond PLACEMENT_MAX_TENANTS aren't counted. */
+struct placement_tenants_here {
+    size_t known, waiting;  /* waiting: with requests that have no worker */
+    uint64_t running, most; /* requests with workers; those of the tenant that has most */
+};
+/* Looks at each of them. */
+struct placement_tenants_here placement_tenants_here(const struct placement *placement,
+                                                     size_t model);
 /* True: the books of all workers are the sum over all requests. For tests. */
 bool placement_recount(const struct placement *placement);
 

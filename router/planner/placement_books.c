@@ -216,11 +216,53 @@ static void note_proof(const struct placement_share *share, uint64_t key, bool n
         share->worker->proven++;
 }
 
+_Static_assert(sizeof(uintptr_t) == sizeof(uint64_t), "`here` holds two counts in a pointer");
+
+/* Notes that the tenant has so many requests more, or less, and so many of them with workers.
+ * Tenants beyond the map's limit, or without memory, aren't seen by others. */
+static void count_here(struct placement *placement, const struct placement_request *request, int by,
+                       int running)
+{
+    struct placement_queue *queue = &placement->queues[request->model];
+    uint64_t tenant = request->tenant, counts = (uintptr_t)map_get(queue->here, tenant);
+    int64_t count = (int64_t)(counts & UINT32_MAX) + by, runs = (int64_t)(counts >> 32) + running;
+    if (!counts && !by)
+        return;
+    if (count > 0) {
+        runs = runs < 0 ? 0 : runs > count ? count : runs;
+        (void)!map_put(queue->here, tenant, (void *)((uintptr_t)runs << 32 | (uintptr_t)count));
+        return;
+    }
+    map_take(queue->here, tenant);
+    if (queue->left[0].tenant != tenant)
+        queue->left[1] = queue->left[0];
+    queue->left[0].tenant = tenant;
+    queue->left[0].at_us = placement->pass.now_us;
+}
+
+struct placement_tenants_here placement_tenants_here(const struct placement *placement,
+                                                     size_t model)
+{
+    const struct map *here = placement->queues[model].here;
+    struct placement_tenants_here seen = {.known = map_count(here)};
+    void *value;
+    for (size_t i = 0; seen.known && (value = map_next(here, &i));) {
+        uint64_t count = (uintptr_t)value & UINT32_MAX, runs = (uintptr_t)value >> 32;
+        seen.waiting += runs < count;
+        seen.running += runs;
+        seen.most = runs > seen.most ? runs : seen.most;
+    }
+    return seen;
+}
+
 void placement_track(struct placement *placement, struct placement_request *request,
                      const struct placement_use *use)
 {
     note_proof(&request->prefill, use->prefill, use->prefilled && !request->use.prefilled);
     note_proof(&request->decode, use->decode, use->confirmed && !request->use.confirmed);
+    int running = (use->prefill || use->decode) - (request->use.prefill || request->use.decode);
+    if (running)
+        count_here(placement, request, 0, running);
     request->use = *use;
     set_prefill(placement, request, prefill_share(placement, request));
     set_decode(placement, request, decode_share(placement, request));
@@ -233,24 +275,6 @@ void placement_found_cached(struct placement *placement, struct placement_reques
     struct placement_use use = request->use;
     request->cached_tokens = use.cached_tokens = cached_tokens;
     placement_track(placement, request, &use);
-}
-
-/* Notes that the tenant has one request more, or less. Tenants beyond the map's limit, or without
- * memory, aren't seen by others. */
-static void count_here(struct placement *placement, const struct placement_request *request, int by)
-{
-    struct placement_queue *queue = &placement->queues[request->model];
-    uint64_t tenant = request->tenant;
-    intptr_t count = (intptr_t)map_get(queue->here, tenant) + by;
-    if (count > 0) {
-        (void)!map_put(queue->here, tenant, (void *)count);
-        return;
-    }
-    map_take(queue->here, tenant);
-    if (queue->left[0].tenant != tenant)
-        queue->left[1] = queue->left[0];
-    queue->left[0].tenant = tenant;
-    queue->left[0].at_us = placement->pass.now_us;
 }
 
 bool placement_has_others(const struct placement *placement,
@@ -276,7 +300,7 @@ void placement_arrived(struct placement *placement, struct placement_request *re
                                           .priority = PRIORITY_NORMAL,
                                           .due_us = UINT64_MAX};
     TAILQ_INSERT_TAIL(&placement->all, request, all_link);
-    count_here(placement, request, 1);
+    count_here(placement, request, 1, 0);
 }
 
 void placement_ended(struct placement *placement, struct placement_request *request)
@@ -284,7 +308,7 @@ void placement_ended(struct placement *placement, struct placement_request *requ
     placement_stop_waiting(placement, request);
     placement_track(placement, request, &(struct placement_use){0});
     TAILQ_REMOVE(&placement->all, request, all_link);
-    count_here(placement, request, -1);
+    count_here(placement, request, -1, 0);
 }
 
 bool placement_recount(const struct placement *placement)

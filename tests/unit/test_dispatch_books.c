@@ -339,6 +339,29 @@ static void test_loads_are_shown_at_a_bounded_rate(void **state)
     teardown(&world);
 }
 
+/* The gauges of tenants, which follow at a bounded rate. */
+static void test_tenants_are_shown(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct asker askers[2];
+    setup(&world, 1, 4, 4);
+    const struct model_metrics *metrics = &world.metrics.models[0];
+    for (size_t i = 0; i < 2; i++) {
+        submit(&world, i, 0, 1, &askers[i]);
+        world.calls[i]->tenant = i + 1; /* before its choices begin */
+    }
+    dispatch_turn(world.dispatch);
+    assert_true(gauge_value(metrics->tenants) == 2 && gauge_value(metrics->tenants_waiting) == 2);
+    assert_true(gauge_value(metrics->tenant_share) == 0); /* none runs */
+    leave(&world, 0);
+    leave(&world, 1);
+    world.dispatch->tenants_shown_us = 0;
+    dispatch_turn(world.dispatch);
+    assert_true(gauge_value(metrics->tenants) == 0 && gauge_value(metrics->tenants_waiting) == 0);
+    teardown(&world);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
@@ -352,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_of_one_that_left),
         cmocka_unit_test(test_calls_that_linger),
         cmocka_unit_test(test_loads_are_shown_at_a_bounded_rate),
+        cmocka_unit_test(test_tenants_are_shown),
         cmocka_unit_test(test_the_overloaded_hear_when_to_try_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -421,11 +421,51 @@ static void test_the_bound_reader_is_what_was_predicted(void **state)
     placement_deinit(&placement);
 }
 
+static void expect_here(const struct placement *placement, size_t known, size_t waiting,
+                        uint64_t running, uint64_t most)
+{
+    struct placement_tenants_here here = placement_tenants_here(placement, 0);
+    assert_int_equal(here.known, known);
+    assert_int_equal(here.waiting, waiting);
+    assert_int_equal(here.running, running);
+    assert_int_equal(here.most, most);
+}
+
+static void test_tenants_are_counted_by_what_waits_and_runs(void **state)
+{
+    (void)state;
+    static struct placement placement;
+    struct placement_request requests[4];
+    const struct placement_config config = {.model_count = 1};
+    const struct placement_use at_prefill = {.prefill = 1}, at_both = {.prefill = 1, .decode = 2},
+                               nowhere = {.prefill = 0};
+    assert_int_equal(placement_init(&placement, &config), STATUS_OK);
+    expect_here(&placement, 0, 0, 0, 0);
+    for (size_t i = 0; i < 4; i++) /* three of tenant 7, one of tenant 0 */
+        placement_arrived(&placement, &requests[i], 0, i < 3 ? 7 : 0);
+    expect_here(&placement, 2, 2, 0, 0);
+    for (size_t i = 0; i < 4; i++) {
+        placement_track(&placement, &requests[i], &at_prefill);
+        placement_track(&placement, &requests[i], &at_both); /* it runs already */
+    }
+    expect_here(&placement, 2, 0, 4, 3);
+    placement_track(&placement, &requests[0], &nowhere); /* its worker is lost */
+    expect_here(&placement, 2, 1, 3, 2);
+    placement_ended(&placement, &requests[0]);
+    placement_ended(&placement, &requests[3]);
+    expect_here(&placement, 1, 0, 2, 2);
+    for (size_t i = 1; i < 3; i++)
+        placement_ended(&placement, &requests[i]);
+    expect_here(&placement, 0, 0, 0, 0);
+    placement_deinit(&placement);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_books_are_the_sum_after_each_event),
         cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_tenants_are_counted_by_what_waits_and_runs),
         cmocka_unit_test(test_a_token_moves_the_books_and_frees_no_place),
         cmocka_unit_test(test_the_bound_reader_is_what_was_predicted),
         cmocka_unit_test(test_rows_that_were_computed_are_waited_for_no_more),

@@ -71,8 +71,7 @@ static enum admission_verdict hold(struct admission_class *of, struct admission_
 {
     of->held++;
     request->held = true;
-    for (int stage = 0; stage < ADMISSION_STAGES; stage++)
-        request->at[stage].known = false;
+    request->at[ADMISSION_ARRIVAL].known = false;
     return ADMISSION_HELD;
 }
 
@@ -85,12 +84,16 @@ static enum admission_verdict let_through(struct admission_class *of,
 }
 
 static enum admission_verdict judge_beyond(struct admission_class *of,
-                                           struct admission_request *request, bool good,
-                                           bool harmless, struct rng *rng)
+                                           struct admission_request *request,
+                                           enum admission_stage stage, bool harmless,
+                                           struct rng *rng)
 {
     of->credit += harmless && of->rejected ? 1 - ADMISSION_MOST : 0;
-    if (!good)
-        return harmless ? ADMISSION_TAKEN : hold(of, request);
+    const struct calibration *calibration = &of->calibrations[stage];
+    if (calibration->requests < CALIBRATION_LEAST)
+        return ADMISSION_TAKEN;
+    if (!calibration_is_good(calibration))
+        return harmless || stage == ADMISSION_ARRIVAL ? ADMISSION_TAKEN : hold(of, request);
     bool rejects = rng_unit(rng) < of->share / ADMISSION_MOST;
     if (rejects && of->credit < 1) {
         of->rejected++;
@@ -126,26 +129,27 @@ enum admission_verdict admission_judge(struct admission_class *of,
     if (!of->has_objective || request->let_through)
         return ADMISSION_TAKEN;
     double used = calibration_map(calibration, ask->raw);
-    bool needed = of->shed >= ADMISSION_SHED && ask->now_us - of->judged_us <= ADMISSION_QUIET_US;
+    bool needed = of->shed >= ADMISSION_SHED && of->shed < ADMISSION_MOST &&
+                  ask->now_us - of->judged_us <= ADMISSION_QUIET_US;
     bool harmless = ask->is_only || (is_first(ask) && !needed);
     bool beyond = used > (is_first(ask) ? ADMISSION_SURE : ADMISSION_BOUND) ||
                   used + misses_of_others(of, ask) > 1;
-    if (request->held)
-        return beyond && !harmless ? ADMISSION_HELD : ADMISSION_TAKEN;
-    if (!request->at[stage].known) {
+    if (!request->at[stage].known || request->held) {
         request->at[stage].known = true;
         request->at[stage].raw = ask->raw;
         request->at[stage].used = used;
     }
+    if (request->held)
+        return beyond && !harmless ? ADMISSION_HELD : ADMISSION_TAKEN;
     if (!request->counted && (beyond || stage == ADMISSION_TURN)) {
         request->counted = true;
         count(of, ask, beyond);
     }
     if (!beyond)
         return ADMISSION_TAKEN;
-    bool good = calibration_is_good(calibration);
-    return good && ask->is_only ? let_through(of, request)
-                                : judge_beyond(of, request, good, harmless, rng);
+    return calibration_is_good(calibration) && ask->is_only
+               ? let_through(of, request)
+               : judge_beyond(of, request, stage, harmless, rng);
 }
 
 void admission_ended(struct admission_class *of, struct admission_request *request, bool missed)

@@ -9,10 +9,10 @@
  *   later arrivals, which wait longer behind it, are above 1. Without the last ones a queue would
  *   grow under overload until each request that is taken has a P(miss) at the bound.
  *
- * A request beyond the bound is rejected only if the class's calibration is good (calibration.h):
- * never in a class without objectives, or of fewer than CALIBRATION_LEAST known outcomes. Otherwise
- * it is held: it waits behind all that can attain, for the floor that late requests have, or for a
- * worker that no other needs.
+ * A request beyond the bound is rejected only if the class's calibration is good (calibration.h),
+ * never in a class without objectives. While fewer than CALIBRATION_LEAST outcomes are known it is
+ * taken. Otherwise it is held at its turn: it waits behind all that can attain, for the floor that
+ * late requests have, or for a worker that no other needs.
  *
  * Soft start. Only a share of the requests beyond the bound is rejected, the others are held. They
  * say whether a rejection would have been right: each that misses raises the share by
@@ -39,8 +39,10 @@
 #define ADMISSION_STEP  0.05
 #define ADMISSION_BACK  0.15
 
-#define ADMISSION_EXPLORE  50      /* requests taken, for each that is let through */
-#define ADMISSION_SHED     0.05    /* the room of workers is needed while so many are beyond */
+#define ADMISSION_EXPLORE 50 /* requests taken, for each that is let through */
+/* The room of workers is needed while so many are beyond, and fewer than ADMISSION_MOST: where all
+ * would miss, an idle worker helps none. */
+#define ADMISSION_SHED     0.05
 #define ADMISSION_QUIET_US 1000000 /* without a new request: it isn't needed any more */
 #define ADMISSION_REQUESTS 64      /* remembered by means */
 
@@ -111,7 +113,8 @@ struct admission_ask admission_ask_of(const struct placement *placement,
                                       const struct decision_alternative *won, double raw);
 
 /* Judges a request. `rng`: draws the share. The first prediction of a stage is the one that
- * calibrates, unless the request is held: then it isn't placed as predicted. */
+ * calibrates. A request that is held isn't placed as predicted at first: the last prediction of its
+ * turn calibrates. Without those a class that holds all of its requests would never calibrate. */
 enum admission_verdict admission_judge(struct admission_class *of,
                                        struct admission_request *request,
                                        enum admission_stage stage, const struct admission_ask *ask,

@@ -184,6 +184,20 @@ static const struct admission_ask crowded = {.raw = SURE_MISS,
                                              .rate = 1e-5,
                                              .tokens = 1000};
 
+/* Its predictions are right, but those that were used were wrong: its calibration isn't good. */
+static struct admission_class distrusted(void)
+{
+    struct admission_class of;
+    admission_class_init(&of, true);
+    for (int i = 0; i < 2 * CALIBRATION_LEAST; i++) {
+        double raw = (i % 20 + 0.5) / 20;
+        calibration_note(&of.calibrations[ADMISSION_TURN], raw, raw < 0.5 ? 0.99 : 0.01,
+                         (i / 20 * 7 % 20 + 0.5) / 20 < raw);
+    }
+    assert_false(calibration_is_good(&of.calibrations[ADMISSION_TURN]));
+    return of;
+}
+
 static enum admission_verdict judge_new(struct admission_class *of, const struct admission_ask *ask,
                                         struct rng *rng)
 {
@@ -191,28 +205,72 @@ static enum admission_verdict judge_new(struct admission_class *of, const struct
     return admission_judge(of, &request, ADMISSION_TURN, ask, rng);
 }
 
-static void test_a_request_that_would_miss_is_held_before_the_class_is_calibrated(void **state)
+static void test_a_request_that_would_miss_is_held_while_the_calibration_is_bad(void **state)
 {
     (void)state;
     struct rng rng = rng_seeded(11);
-    struct admission_class of;
-    admission_class_init(&of, true);
+    struct admission_class of = distrusted();
     struct admission_request request = {.let_through = false};
     assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &crowded, &rng),
                      ADMISSION_HELD);
-    assert_true(request.held && !request.at[ADMISSION_TURN].known);
+    assert_true(request.held);
     assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &crowded, &rng),
                      ADMISSION_HELD);
     assert_int_equal(of.held, 1);
     struct admission_ask free = crowded; /* no other needs the worker any more */
     free.wait_us = 0;
     free.now_us = 2 * ADMISSION_QUIET_US;
+    free.raw = 0.99;
     assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &free, &rng), ADMISSION_TAKEN);
+    assert_true(request.at[ADMISSION_TURN].raw == 0.99); /* as it was placed at last */
     admission_ended(&of, &request, true);
-    assert_int_equal(of.calibrations[ADMISSION_TURN].requests, 0); /* it waited for that */
     assert_true(of.share > ADMISSION_FIRST);
     admission_class_init(&of, false);
     assert_int_equal(judge_new(&of, &crowded, &rng), ADMISSION_TAKEN);
+}
+
+/* Requests that are all held calibrate their class: then the next ones are rejected. */
+static void test_held_requests_calibrate(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(14);
+    struct admission_class of = distrusted();
+    int rejected = 0;
+    for (int i = 0; i < 20 * CALIBRATION_LEAST; i++) {
+        struct admission_request request = {.let_through = false};
+        rejected +=
+            admission_judge(&of, &request, ADMISSION_TURN, &crowded, &rng) == ADMISSION_REJECTED;
+        admission_ended(&of, &request, true);
+    }
+    assert_true(calibration_is_good(&of.calibrations[ADMISSION_TURN]));
+    assert_true(of.share == ADMISSION_MOST && rejected > CALIBRATION_LEAST);
+}
+
+/* A class of which too little is known holds none; and the pace of the queue alone holds none. */
+static void test_nothing_known_holds_none(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(15);
+    struct admission_class of;
+    admission_class_init(&of, true);
+    for (int i = 0; i < CALIBRATION_LEAST; i++) {
+        struct admission_request request = {.let_through = false};
+        assert_int_equal(admission_judge(&of, &request, ADMISSION_ARRIVAL, &crowded, &rng),
+                         ADMISSION_TAKEN);
+        assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &crowded, &rng),
+                         ADMISSION_TAKEN);
+        admission_ended(&of, &request, true);
+    }
+    assert_true(calibration_is_good(&of.calibrations[ADMISSION_TURN]));
+    of = distrusted();
+    of.calibrations[ADMISSION_ARRIVAL] = of.calibrations[ADMISSION_TURN];
+    struct admission_request waits = {.let_through = false};
+    assert_int_equal(admission_judge(&of, &waits, ADMISSION_ARRIVAL, &crowded, &rng),
+                     ADMISSION_TAKEN);
+    assert_int_equal(admission_judge(&of, &waits, ADMISSION_TURN, &crowded, &rng), ADMISSION_HELD);
+    uint64_t known = of.calibrations[ADMISSION_ARRIVAL].requests;
+    admission_ended(&of, &waits, true); /* it lost its place in the queue */
+    assert_int_equal(of.calibrations[ADMISSION_ARRIVAL].requests, known);
 }
 
 /* It isn't placed while others come, though nothing stands before it at the moment. */
@@ -220,8 +278,7 @@ static void test_a_held_request_waits_while_others_are_shed(void **state)
 {
     (void)state;
     struct rng rng = rng_seeded(12);
-    struct admission_class of;
-    admission_class_init(&of, true);
+    struct admission_class of = distrusted();
     struct admission_request request = {.let_through = false};
     for (int i = 0; i < ADMISSION_REQUESTS; i++)
         (void)judge_new(&of, &crowded, &rng);
@@ -237,8 +294,7 @@ static void test_misses_of_others_and_of_later_ones_count(void **state)
 {
     (void)state;
     struct rng rng = rng_seeded(13);
-    struct admission_class of;
-    admission_class_init(&of, true);
+    struct admission_class of = distrusted();
     struct admission_ask ask = crowded;
     ask.raw = 0.3; /* 10 a second come, each takes 0.1 s: half of them later, with 0.5 s of 1 s */
     assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_TAKEN);
@@ -264,8 +320,7 @@ static void test_prompts_of_all_lengths_cost_later_ones_the_same(void **state)
 {
     (void)state;
     struct rng rng = rng_seeded(14);
-    struct admission_class of;
-    admission_class_init(&of, true);
+    struct admission_class of = distrusted();
     struct admission_ask ask = crowded;
     ask.raw = 0.3;
     ask.rate = 0; /* the mean prompt is 100 ms of 1,000 tokens */
@@ -445,8 +500,10 @@ int main(void)
         cmocka_unit_test(test_the_stages_are_calibrated_apart),
         cmocka_unit_test(test_the_first_prediction_of_a_stage_counts),
         cmocka_unit_test(test_an_uncertain_miss_is_no_reason),
-        cmocka_unit_test(test_a_request_that_would_miss_is_held_before_the_class_is_calibrated),
+        cmocka_unit_test(test_a_request_that_would_miss_is_held_while_the_calibration_is_bad),
         cmocka_unit_test(test_a_held_request_waits_while_others_are_shed),
+        cmocka_unit_test(test_held_requests_calibrate),
+        cmocka_unit_test(test_nothing_known_holds_none),
         cmocka_unit_test(test_misses_of_others_and_of_later_ones_count),
         cmocka_unit_test(test_prompts_of_all_lengths_cost_later_ones_the_same),
         cmocka_unit_test(test_few_are_let_through_where_others_are_taken),

@@ -126,7 +126,7 @@ def test_ending_it_while_it_starts_leaves_nothing(tmp_path, number, moment):
         # Before it takes signals: by the signal. 0: all had started before the signal came.
         assert cluster.up.returncode in (1, -signal.SIGTERM) + ((0,) if moment == 3 else ())
         assert not list((tmp_path / "baton").glob("cluster*.json"))
-    assert not cluster.ready_file.exists() or number == signal.SIGKILL
+    assert not cluster.ready_file.exists() or number == signal.SIGKILL or cluster.up.returncode == 0
 
 
 def test_what_a_killed_cluster_left_is_swept(start_cluster):

@@ -89,12 +89,12 @@ static void test_one_that_would_wait_too_long_is_rejected(void **state)
     arrives(&world, 0, CHAT, &clients[0]);
     arrives(&world, 1, CHAT, &clients[1]); /* nothing is known of the class's predictions */
     assert_false(clients[1].asker.ended);
-    assert_true(world.calls[1]->choices[0].placing.late); /* it is held, behind the others */
+    assert_false(world.calls[1]->choices[0].admission.held);
     calibrate(&world, CHAT);
-    arrives(&world, 2, CHAT, &clients[2]); /* 2 s, and it has 100 ms */
+    arrives(&world, 2, CHAT, &clients[2]); /* 3 s, and it has 100 ms */
     assert_true(clients[2].asker.ended);
     assert_int_equal(clients[2].asker.reason, REASON_SLO_UNATTAINABLE);
-    assert_in_range(clients[2].retry_after_s, 2, 3); /* 1.9 s to 2.85 s */
+    assert_in_range(clients[2].retry_after_s, 3, 5); /* 2.9 s to 4.35 s */
     arrives(&world, 3, BATCH, &clients[3]);
     arrives(&world, 4, RUSH, &clients[4]); /* it has no TTFT */
     arrives(&world, 5, SLO_NONE, &clients[5]);

@@ -225,7 +225,7 @@ def test_json_on_standard_output_is_alone_there(model):
     (["--prefill", "0", "--depth", "5,100", "--decode", "29"], 1, "--depth 100 with --decode 29 makes 129 tokens, which do not fit the model's "
                                                                   "context of 128: at most --depth 99"),
     (["--prefill", "0", "--decode", "129"], 1, "--decode 129 does not fit the model's context of 128 tokens: at most --decode 128, with --depth 0"),
-    (["--json", "/nonexistent/figures.json"], 1, "cannot open /nonexistent/figures.json"),
+    (["--json", "/dev/null/figures.json"], 1, "cannot open /dev/null/figures.json"),
 ])
 def test_what_cannot_be_measured_is_refused(model, arguments, code, told):
     done = engine(model, *arguments)

@@ -113,8 +113,8 @@ def test_the_runner_of_cmocka_files_runs_each_test_in_a_process_of_its_own(tmp_p
 
 
 @pytest.mark.parametrize("minutes", ["1", "0", "-3", "nan"])
-def test_a_soak_that_nothing_could_come_of_is_refused(minutes):
-    done = subprocess.run([sys.executable, TOP / "tests/fault/soak", "--minutes", minutes], env=dict(os.environ, BATON_BUILD="/nonexistent"), text=True, capture_output=True, timeout=60)
+def test_a_soak_that_nothing_could_come_of_is_refused(tmp_path, minutes):
+    done = subprocess.run([sys.executable, TOP / "tests/fault/soak", "--minutes", minutes], env=dict(os.environ, BATON_BUILD=str(tmp_path)), text=True, capture_output=True, timeout=60)
     assert done.returncode == 2 and f"--minutes must be at least 2, but is {minutes}" in done.stderr, done.stderr
 
 

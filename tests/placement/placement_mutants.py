@@ -208,7 +208,7 @@ ALL = [
     Mutant("rejects_raw", "the policy's own P decides", "admission.c", "double used = calibration_map(calibration, ask->raw);", "double used = ask->raw;"),
     Mutant("hard_start", "all requests beyond the bound are rejected at once", "admission.c", "rng_unit(rng) < of->share / ADMISSION_MOST", "rng_unit(rng) < 1"),
     Mutant("none_let_through", "no request is let through any more", "admission.c", "if (rejects && of->credit < 1) {", "if (rejects) {"),
-    Mutant("idle_rejected", "an idle cluster rejects by what an overload taught", "admission.c", "return good && ask->is_only ?", "return good && ask->is_only && false ?"),
+    Mutant("idle_rejected", "an idle cluster rejects by what an overload taught", "admission.c", "return calibration_is_good(calibration) && ask->is_only", "return calibration_is_good(calibration) && ask->is_only && false"),
     Mutant("let_through_and_rejected", "a request that was let through is judged again", "admission.c", "if (!of->has_objective || request->let_through)", "if (!of->has_objective)"),
     Mutant("many_let_through", "as many are let through where all is busy as where nothing is", "admission.c", "of->credit += harmless && of->rejected ?", "of->credit += of->rejected ?"),
     Mutant("held_and_rejected", "a request that was held is judged anew", "admission.c", "    if (request->held)\n        return beyond && !harmless ? ADMISSION_HELD : ADMISSION_TAKEN;\n", ""),

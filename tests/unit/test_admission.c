@@ -286,8 +286,13 @@ static void test_a_held_request_waits_while_others_are_shed(void **state)
     struct admission_ask first = crowded;
     first.wait_us = 0;
     assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &first, &rng), ADMISSION_HELD);
+    struct admission_request later = request;
     first.now_us = ADMISSION_QUIET_US + 1;
     assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &first, &rng), ADMISSION_TAKEN);
+    first.now_us = 0;
+    for (int i = 0; i < 5 * ADMISSION_REQUESTS; i++) /* all would miss: no room is kept for them */
+        (void)judge_new(&of, &crowded, &rng);
+    assert_int_equal(admission_judge(&of, &later, ADMISSION_TURN, &first, &rng), ADMISSION_TAKEN);
 }
 
 static void test_misses_of_others_and_of_later_ones_count(void **state)

@@ -70,6 +70,9 @@ static void on_decode(struct decode_role *role, const Baton__Worker__V1__Decode 
         session_send_refused(&role->worker->session, key, "invalid", err.text, false);
         return;
     }
+    if (command->handle)
+        wire_mark_received(&prompt, &role->worker->info, command->handle->numerics_id,
+                           &role->runner.pending);
     role->runner.pending_name = command->request_name;
     /* Requests that were placed before the router heard of the drain come all the same. Some are
      * bound to this worker: of a handle it may be the last reader, of an answer that has begun the
@@ -154,6 +157,13 @@ static void on_peer_replaced(void *context, uint64_t peer)
     sink_runner_run(&role->runner);
 }
 
+static void on_pair_up(void *context, uint64_t peer)
+{
+    struct decode_role *role = context;
+    sink_on_pair_up(role->runner.sinks, clock_now_us(), peer, &role->runner.actions);
+    sink_runner_run(&role->runner);
+}
+
 static void on_pair_closed(void *context, uint64_t peer, bool gone)
 {
     struct decode_role *role = context;
@@ -182,8 +192,8 @@ static void on_read_done(void *context, uint64_t cookie, enum status status,
 }
 
 static const struct kv_import_handlers import_handlers = {
-    peer_used,        on_peer_up,     on_peer_refused, on_peer_lost, on_peer_full,
-    on_peer_replaced, on_pair_closed, on_peer_message, on_read_done};
+    peer_used,        on_peer_up, on_peer_refused, on_peer_lost,    on_peer_full,
+    on_peer_replaced, on_pair_up, on_pair_closed,  on_peer_message, on_read_done};
 
 static void on_kv_event(void *context, const struct kv_event *event)
 {
@@ -273,6 +283,11 @@ static void on_tick(void *context, uint64_t now_us)
                            counters.dropped);
 }
 
+static bool on_work(void *context)
+{
+    return sink_runner_work(&((struct decode_role *)context)->runner);
+}
+
 static uint32_t busy_count(void *context)
 {
     return sink_table_count(((struct decode_role *)context)->runner.sinks);
@@ -300,6 +315,7 @@ static enum status create_parts(struct decode_role *role, struct error *err)
         .model_hash = worker->info.model_hash,
         .layout_hash = worker->info.layout_hash,
         .numerics_id = worker->info.numerics_id,
+        .mixed_numerics = worker->config.mixed_numerics,
         .vocab = worker->info.vocab,
         .host_path = true,
         .block_tokens = worker->info.block_tokens,
@@ -340,7 +356,7 @@ const struct worker_role_ops decode_role_ops = {
     .create = create,
     .close = close_streams,
     .destroy = destroy,
-    .handlers = {on_step_event, on_kv_event, on_tick},
+    .handlers = {on_step_event, on_kv_event, on_tick, on_work},
     .session = {on_command, on_session_lost, on_router_changed},
     .busy_count = busy_count,
 };

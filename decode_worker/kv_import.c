@@ -6,7 +6,6 @@
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
-#include "common/kv/transport/kv_checksum.h"
 #include "common/net/membership/worker_message.h"
 #include "common/worker/request_notes.h"
 #include "common/worker/session.h"
@@ -30,7 +29,7 @@ struct prefill_peer {
     struct kv_peer *pairing;     /* NULL: none */
     unsigned char transport_address[KV_TRANSPORT_MAX_ADDRESS_BYTES]; /* from the Welcome */
     size_t transport_address_bytes;
-    char lane[32];
+    char lane[32], lane_reason[160];
     struct lane_speed speed; /* this pairing's */
     bool up;                 /* the stream was welcomed */
     struct pairing_outcome ends;
@@ -67,6 +66,8 @@ bool pairing_outcome_may_pair(struct pairing_outcome *ends)
 enum pair_end pairing_outcome_note(struct pairing_outcome *ends, const struct kv_event *event)
 {
     bool gone = event->failure == KV_FAILURE_PEER_GONE;
+    if (event->failure == KV_FAILURE_LANE)
+        return PAIR_END_REFUSED;
     if (event->welcomed || event->failure == KV_FAILURE_CLOSED)
         return gone ? PAIR_END_GONE : PAIR_END_PLAIN;
     if (!gone && event->failure != KV_FAILURE_UNREACHABLE && event->failure != KV_FAILURE_REFUSED)
@@ -298,7 +299,28 @@ void kv_import_send(struct kv_import *imports, uint64_t id, const struct peer_do
 
 /* ---------------------------------------------------------------- bytes */
 
-enum status kv_import_pair(struct kv_import *imports, uint64_t id, struct error *err)
+/* Takes the lane that the pairing has settled for. */
+static void note_lane(struct kv_import *imports, struct prefill_peer *peer)
+{
+    char quoted[600];
+    const char *reason = kv_peer_lane_reason(peer->pairing);
+    str_copy(peer->lane, sizeof peer->lane, kv_peer_lane(peer->pairing));
+    str_copy(peer->lane_reason, sizeof peer->lane_reason, reason);
+    const char *own = imports->worker->info.address, *port = strrchr(peer->address, ':');
+    bool same_host = port && !strncmp(peer->address, own, (size_t)(port + 1 - peer->address)) &&
+                     strrchr(own, ':') == own + (port - peer->address);
+    if (same_host && imports->worker->config.transport == KV_LANE_AUTO &&
+        !strcmp(peer->lane, "tcp"))
+        log_warn_limited(
+            MODULE,
+            "peer=%s lane=%s why=%s msg=\"paired over a slower lane than shm or cuda, one of which "
+            "two workers on one machine should have: see --transport of both\"",
+            peer->name, peer->lane, log_quote(*reason ? reason : "none", quoted, sizeof quoted));
+    else
+        log_info_lifecycle(MODULE, "peer=%s lane=%s msg=\"paired\"", peer->name, peer->lane);
+}
+
+enum status kv_import_pair(struct kv_import *imports, uint64_t id, bool *ready, struct error *err)
 {
     struct prefill_peer *peer = peer_of(imports, id);
     ASSERT(!peer->pairing);
@@ -307,20 +329,10 @@ enum status kv_import_pair(struct kv_import *imports, uint64_t id, struct error 
                          "the peer answers, but its KV lane ended the pairing before it began");
     TRY(kv_transport_pair(imports->worker->transport, peer->transport_address,
                           peer->transport_address_bytes, &peer->pairing, err));
-    str_copy(peer->lane, sizeof peer->lane, kv_peer_lane(peer->pairing));
     peer->speed = (struct lane_speed){0};
-    const char *own = imports->worker->info.address, *port = strrchr(peer->address, ':');
-    bool same_host = port && !strncmp(peer->address, own, (size_t)(port + 1 - peer->address)) &&
-                     strrchr(own, ':') == own + (port - peer->address);
-    if (same_host && imports->worker->config.transport == KV_LANE_AUTO &&
-        strcmp(peer->lane, "shm") != 0)
-        log_warn_limited(
-            MODULE,
-            "peer=%s lane=%s msg=\"paired over a slower lane than shm, which two workers on one "
-            "machine should have: see --transport of both\"",
-            peer->name, peer->lane);
-    else
-        log_info_lifecycle(MODULE, "peer=%s lane=%s msg=\"paired\"", peer->name, peer->lane);
+    *ready = kv_peer_is_ready(peer->pairing);
+    if (*ready)
+        note_lane(imports, peer);
     return STATUS_OK;
 }
 
@@ -353,21 +365,28 @@ enum status kv_import_read(struct kv_import *imports, const struct sink_action *
     return status;
 }
 
-bool kv_import_verify(const struct kv_import *imports, const uint32_t *local,
-                      const uint32_t *checksums, uint32_t block_count)
+bool kv_import_verify(const struct kv_import *imports, const uint32_t *local, const uint64_t *sums,
+                      bool crc, uint32_t block_count)
 {
-    char *pool = kv_transport_pool(imports->worker->transport);
-    size_t block_bytes = imports->worker->block_bytes;
+    struct kv_transport *transport = imports->worker->transport;
+    uint64_t block_bytes = imports->worker->block_bytes;
     if (block_count && FAILPOINT_FAILS("decode.flip"))
-        pool[local[block_count - 1] * block_bytes] ^= 1;
-    for (uint32_t i = 0; i < block_count; i++)
-        if (kv_checksum(pool + local[i] * block_bytes, block_bytes) != checksums[i]) {
+        kv_transport_flip(transport, local[block_count - 1] * block_bytes, 1);
+    struct kv_block_sum found[KV_SUMS_AT_ONCE];
+    for (uint32_t i = 0; i < block_count; i++) {
+        uint32_t at = i % KV_SUMS_AT_ONCE, left = block_count - i;
+        bool good =
+            at > 0 || kv_transport_block_sums(transport, local + i,
+                                              left < KV_SUMS_AT_ONCE ? left : KV_SUMS_AT_ONCE,
+                                              found) == STATUS_OK;
+        if (!good || (crc ? found[at].crc32c : found[at].runs) != sums[i]) {
             log_error_limited(MODULE, "block=%u of=%u msg=\"the checksum of a KV block is wrong\"",
                               i, block_count);
             return false;
         }
+    }
     if (block_count && FAILPOINT_FAILS("decode.rot"))
-        pool[local[block_count - 1] * block_bytes] ^= 1;
+        kv_transport_flip(transport, local[block_count - 1] * block_bytes, 1);
     return true;
 }
 
@@ -379,6 +398,11 @@ const char *kv_import_name(const struct kv_import *imports, uint64_t id)
 const char *kv_import_lane(const struct kv_import *imports, uint64_t id)
 {
     return peer_of(imports, id)->lane;
+}
+
+const char *kv_import_lane_reason(const struct kv_import *imports, uint64_t id)
+{
+    return peer_of(imports, id)->lane_reason;
 }
 
 uint64_t kv_import_lane_speed(const struct kv_import *imports, uint64_t id)
@@ -395,6 +419,11 @@ void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
     if (!peer)
         return; /* a pairing that was given up, and that no sink used */
     bool closed = event->kind == KV_EVENT_PEER_CLOSED;
+    if (event->kind == KV_EVENT_PEER_READY) {
+        note_lane(imports, peer);
+        imports->handlers.pair_up(imports->role, peer->id);
+        return;
+    }
     if (event->status != STATUS_OK)
         log_limited(event->failure == KV_FAILURE_NOT_GRANTED ? LOG_INFO : LOG_WARN, MODULE,
                     "peer=%s lane=%s status=%s failure=%s why=\"%s\" msg=\"%s\"", peer->name,

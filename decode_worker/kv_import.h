@@ -22,6 +22,7 @@ struct kv_import_handlers {
     void (*peer_lost)(void *role, uint64_t peer, bool refused);
     void (*peer_full)(void *role, uint64_t peer);
     void (*peer_replaced)(void *role, uint64_t peer);
+    void (*pair_up)(void *role, uint64_t peer); /* a pairing that wasn't ready at once */
     void (*pair_closed)(void *role, uint64_t peer, bool gone);
     void (*message)(void *role, uint64_t peer, const struct peer_up *message);
     void (*read_done)(void *role, uint64_t cookie, enum status status, enum kv_failure failure);
@@ -45,17 +46,20 @@ enum status kv_import_connect(struct kv_import *imports, uint64_t peer,
                               uint64_t incarnation) WARN_UNUSED;
 /* Closes stream and pairing. Nothing more is reported of them. */
 void kv_import_disconnect(struct kv_import *imports, uint64_t peer);
-enum status kv_import_pair(struct kv_import *imports, uint64_t peer, struct error *err) WARN_UNUSED;
+/* *ready: the lane is settled; otherwise pair_up comes, or pair_closed, or peer_refused. */
+enum status kv_import_pair(struct kv_import *imports, uint64_t peer, bool *ready,
+                           struct error *err) WARN_UNUSED;
 void kv_import_unpair(struct kv_import *imports, uint64_t peer);
 void kv_import_send(struct kv_import *imports, uint64_t peer, const struct peer_down *message);
 /* Starts the read of a SINK_READ. */
 enum status kv_import_read(struct kv_import *imports, const struct sink_action *read) WARN_UNUSED;
-/* Returns true if each local block has its checksum. */
-bool kv_import_verify(const struct kv_import *imports, const uint32_t *local,
-                      const uint32_t *checksums, uint32_t block_count);
+/* Returns true if each local block has its sum; `crc`: its CRC32C (SINK_VERIFY). */
+bool kv_import_verify(const struct kv_import *imports, const uint32_t *local, const uint64_t *sums,
+                      bool crc, uint32_t block_count);
 const char *kv_import_name(const struct kv_import *imports, uint64_t peer);
-/* "shm", "tcp", ... or "" while not paired. */
+/* "shm", "tcp", ... or "" while not paired; lane_reason: kv_peer_lane_reason. */
 const char *kv_import_lane(const struct kv_import *imports, uint64_t peer);
+const char *kv_import_lane_reason(const struct kv_import *imports, uint64_t peer);
 /* Recent speed of its reads, in bytes a second; 0: unknown. */
 uint64_t kv_import_lane_speed(const struct kv_import *imports, uint64_t peer);
 

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MODULE "decode_role" /* the role that it acts for */
 
@@ -19,15 +20,22 @@ enum outcome_kind {
     OUTCOME_CONNECT_FAILED,
     OUTCOME_PAIR_UP,
     OUTCOME_PAIR_REFUSED,
-    OUTCOME_READ_FAILED,
-    OUTCOME_VERIFIED
+    OUTCOME_READ_FAILED
 };
 struct sink_outcome {
     enum outcome_kind kind;
     struct sequence_key key;
     uint64_t peer, cookie;
     enum status status;
-    bool good;
+};
+
+/* A SINK_VERIFY that is not answered yet. Its arrays are the sink's. */
+struct verification {
+    uint64_t cookie;
+    const uint32_t *local; /* [block_count] left */
+    const uint64_t *sums;  /* the same */
+    bool crc;
+    uint32_t block_count;
 };
 
 enum status sink_runner_init(struct sink_runner *runner, struct worker *worker,
@@ -40,7 +48,9 @@ enum status sink_runner_init(struct sink_runner *runner, struct worker *worker,
         status = request_notes_init(&runner->notes, config->max_sinks);
     if (status == STATUS_OK)
         runner->outcomes = calloc(runner->actions.capacity, sizeof *runner->outcomes);
-    if (runner->outcomes)
+    runner->verification_limit = 2 * config->max_sinks;
+    runner->verifications = calloc(runner->verification_limit, sizeof *runner->verifications);
+    if (runner->outcomes && runner->verifications)
         return STATUS_OK;
     sink_runner_deinit(runner);
     return error_set(err, STATUS_LIMIT, "out of memory for the decode role");
@@ -50,6 +60,7 @@ void sink_runner_deinit(struct sink_runner *runner)
 {
     request_notes_deinit(&runner->notes);
     free(runner->outcomes);
+    free(runner->verifications);
     sink_actions_deinit(&runner->actions);
     sink_table_destroy(runner->sinks);
     *runner = (struct sink_runner){0};
@@ -88,7 +99,10 @@ static void reserve(struct sink_runner *runner, struct sequence_key key)
 static void pair(struct sink_runner *runner, uint64_t peer)
 {
     struct error err;
-    enum status status = kv_import_pair(runner->imports, peer, &err);
+    bool ready = false;
+    enum status status = kv_import_pair(runner->imports, peer, &ready, &err);
+    if (status == STATUS_OK && !ready)
+        return; /* kv_import_handlers.pair_up comes */
     if (status != STATUS_OK) {
         char quoted[600];
         log_error_limited(MODULE, "peer=%s status=%s why=%s msg=\"can't pair\"",
@@ -114,6 +128,26 @@ static void read_blocks(struct sink_runner *runner, const struct sink_action *ac
                          .kind = OUTCOME_READ_FAILED, .cookie = action->cookie, .status = status});
 }
 
+/* Queues the comparison. Half of the places are enough for the sinks that there are: the others
+ * may be of sinks that have ended, and are given up when they are needed. */
+static void verify_later(struct sink_runner *runner, const struct sink_action *action)
+{
+    if (runner->verification_count == runner->verification_limit) {
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < runner->verification_count; i++)
+            if (sink_is_verifying(runner->sinks, runner->verifications[i].cookie))
+                runner->verifications[kept++] = runner->verifications[i];
+        runner->verification_count = kept;
+    }
+    ASSERT(runner->verification_count < runner->verification_limit);
+    runner->verifications[runner->verification_count++] =
+        (struct verification){.cookie = action->cookie,
+                              .local = action->local,
+                              .sums = action->sums,
+                              .crc = action->crc,
+                              .block_count = action->block_count};
+}
+
 static void send_refused(struct sink_runner *runner, const struct sink_action *action)
 {
     const char *sentence = runner->sentence;
@@ -133,6 +167,7 @@ static void send_pulled(struct sink_runner *runner, const struct sink_action *ac
     pulled.request = action->request;
     pulled.attempt = action->attempt;
     pulled.lane = (char *)kv_import_lane(runner->imports, action->peer); /* packing only reads it */
+    pulled.lane_reason = (char *)kv_import_lane_reason(runner->imports, action->peer);
     pulled.lane_bytes_per_second = kv_import_lane_speed(runner->imports, action->peer);
     pulled.bytes = action->pulled_bytes;
     pulled.bytes_before_complete = action->early_bytes;
@@ -178,13 +213,7 @@ static void run_action(struct sink_runner *runner, const struct sink_action *act
             FAILPOINT("decode.after_confirm");
         break;
     case SINK_READ: read_blocks(runner, action); break;
-    case SINK_VERIFY:
-        note(runner, (struct sink_outcome){.kind = OUTCOME_VERIFIED,
-                                           .cookie = action->cookie,
-                                           .good = kv_import_verify(runner->imports, action->local,
-                                                                    action->checksums,
-                                                                    action->block_count)});
-        break;
+    case SINK_VERIFY: verify_later(runner, action); break;
     case SINK_SEND_TOKEN: /* the answer's only token */
         session_send_tokens(
             &runner->worker->session,
@@ -230,9 +259,6 @@ static void report_outcome(struct sink_runner *runner, const struct sink_outcome
     case OUTCOME_READ_FAILED:
         sink_on_read_done(runner->sinks, now_us, outcome->cookie, outcome->status, out);
         break;
-    case OUTCOME_VERIFIED:
-        sink_on_verified(runner->sinks, now_us, outcome->cookie, outcome->good, out);
-        break;
     }
 }
 
@@ -250,4 +276,29 @@ void sink_runner_run(struct sink_runner *runner)
             runner->outcomes[i] = runner->outcomes[i + 1];
         report_outcome(runner, &outcome);
     }
+}
+
+bool sink_runner_work(struct sink_runner *runner)
+{
+    if (runner->verification_count == 0)
+        return false;
+    struct verification next = runner->verifications[0];
+    runner->verification_count--;
+    memmove(runner->verifications, runner->verifications + 1,
+            runner->verification_count * sizeof *runner->verifications);
+    if (!sink_is_verifying(runner->sinks, next.cookie))
+        return true;
+    uint64_t turn = TRANSFER_TURN_BYTES / runner->worker->block_bytes + 1;
+    uint32_t count = turn < next.block_count ? (uint32_t)turn : next.block_count;
+    bool good = kv_import_verify(runner->imports, next.local, next.sums, next.crc, count);
+    if (good && count < next.block_count) {
+        next.local += count;
+        next.sums += count;
+        next.block_count -= count;
+        runner->verifications[runner->verification_count++] = next;
+        return true;
+    }
+    sink_on_verified(runner->sinks, clock_now_us(), next.cookie, good, &runner->actions);
+    sink_runner_run(runner);
+    return true;
 }

@@ -2,54 +2,58 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
-#include "common/base/u32.h"
+#include "common/base/log.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/quantize.h"
 
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
 
-const char *const isa_names[] = {"auto", "portable", "avx2", "avx512", "avx512bf16", "amx", NULL};
+const char *const device_names[] = {"auto", "cpu", "deferred", "deferred-late", "cuda", NULL};
 
-const char *const device_names[] = {"auto", "cpu", "deferred", "deferred-late", NULL};
-
-const char *const weight_type_names[] = {"bf16", "f32", "int8", "int4", NULL};
-
-bool weight_type_is_quantized(enum weight_type type)
+enum status device_parse(const char *text, enum device *device, uint32_t *ordinal,
+                         struct error *err)
 {
-    return type == WEIGHT_INT8 || type == WEIGHT_INT4;
-}
-
-size_t weight_row_bytes(enum weight_type type, uint32_t k)
-{
-    switch (type) {
-    case WEIGHT_BF16: return (size_t)k * 2;
-    case WEIGHT_F32: return (size_t)k * 4;
-    case WEIGHT_INT8: return k;
-    case WEIGHT_INT4: return (size_t)k / 2 + k % 2;
+    size_t length = strcspn(text, ":");
+    uint32_t number = 0, digits = 0;
+    const char *rest = text + length;
+    if (*rest == ':')
+        for (rest++; digits < 4 && *rest >= '0' && *rest <= '9'; rest++, digits++)
+            number = 10 * number + (uint32_t)(*rest - '0');
+    for (int i = 0; device_names[i]; i++) {
+        bool named = strlen(device_names[i]) == length && !memcmp(text, device_names[i], length);
+        if (!named || *rest || (text[length] == ':' && (i != DEVICE_CUDA || !digits)))
+            continue;
+        *device = (enum device)i;
+        *ordinal = number;
+        return STATUS_OK;
     }
-    return 0;
-}
-
-uint32_t weight_row_scales(enum weight_type type, uint32_t k)
-{
-    if (type == WEIGHT_INT4)
-        return divide_up(k, WEIGHT_GROUP);
-    return type == WEIGHT_INT8;
-}
-
-enum status weight_quantize(enum weight_type type, const float *rows, uint32_t row_count,
-                            uint32_t k, uint8_t *numbers, float *scales, uint32_t *bad_row)
-{
-    return quantize_rows(quantizer_best(), type, rows, row_count, k, numbers, scales, bad_row);
+    return error_set(err, STATUS_INVALID, "'%s' is none of " DEVICE_FORMS, text);
 }
 
 /* --- open --- */
 
-static const struct kernels_backend *choose(const struct kernels_config *config)
+/* Settles AUTO, and says why a GPU isn't taken. */
+static enum device choose_device(const struct kernels_config *config)
 {
+    struct error why;
+    if (config->device != DEVICE_AUTO)
+        return config->device;
+    if (config->f32 || config->isa != ISA_AUTO)
+        return DEVICE_CPU;
+    if (kernels_cuda_usable(&why))
+        return DEVICE_CUDA;
+    log_info("kernels", "msg=\"device auto takes the CPU\" why=\"%s\"", why.text);
+    return DEVICE_CPU;
+}
+
+static const struct kernels_backend *choose(const struct kernels_config *config, enum device device)
+{
+    if (device == DEVICE_CUDA)
+        return &kernels_cuda;
     if (config->f32)
         return &kernels_reference;
     if (config->isa == ISA_AMX || (config->isa == ISA_AUTO && isa_allows_amx()))
@@ -75,20 +79,26 @@ enum status kernels_open(const struct kernels_config *config, struct kernels **k
         return error_set(err, STATUS_INVALID, "%u compute threads: expected 1 to %d",
                          config->threads, KERNELS_MAX_THREADS);
     TRY(kernels_check_isa(config->f32, config->isa, err));
+    enum device device = choose_device(config);
+    if (device == DEVICE_CUDA && (config->f32 || config->isa != ISA_AUTO))
+        return error_set(err, STATUS_INVALID,
+                         "%s is of the CPU, and device cuda computes bf16: use device cpu, or "
+                         "leave it out",
+                         config->f32 ? "compute f32" : "an isa");
     struct kernels *k = calloc(1, sizeof *k);
     if (!k)
         return error_set(err, STATUS_LIMIT, "no memory for a kernel backend");
-    k->device = DEVICE_CPU;
+    k->device = device == DEVICE_CUDA ? DEVICE_CUDA : DEVICE_CPU;
     k->threads = config->threads;
     k->placement = placement_find(PLACEMENT_NODES, config->cpus, config->threads);
-    k->backend = choose(config);
+    k->backend = choose(config, device);
     enum status status = k->backend->open(k, config, err);
     if (status != STATUS_OK) {
         free(k);
         return status;
     }
-    if (config->device == DEVICE_DEFERRED || config->device == DEVICE_DEFERRED_LATE)
-        status = kernels_defer(k, config->device == DEVICE_DEFERRED_LATE, &k, err);
+    if (device == DEVICE_DEFERRED || device == DEVICE_DEFERRED_LATE)
+        status = kernels_defer(k, device == DEVICE_DEFERRED_LATE, &k, err);
     if (status != STATUS_OK) {
         kernels_close(k);
         return status;
@@ -107,19 +117,36 @@ void kernels_close(struct kernels *kernels)
 
 struct kernels_info kernels_info(const struct kernels *kernels)
 {
-    const char *quantized_name = kernels->backend->quantized_name;
-    return (struct kernels_info){.name = kernels->backend->name,
-                                 .quantized_name =
-                                     quantized_name ? quantized_name : kernels->backend->name,
+    const struct kernels_backend *backend = kernels->backend;
+    const char *name = kernels->name ? kernels->name : backend->name;
+    const char *quantized_name =
+        kernels->quantized_name ? kernels->quantized_name : backend->quantized_name;
+    return (struct kernels_info){.name = name,
+                                 .quantized_name = quantized_name ? quantized_name : name,
                                  .packing = kernels->backend->packing,
                                  .isa = kernels->backend->isa(kernels),
                                  .device = kernels->device,
                                  .weight_type = kernels->backend->weight_type,
                                  .kv_type = kernels->backend->kv_type,
                                  .device_is_host = kernels->backend->device_is_host,
+                                 .takes_host_memory = kernels->device != DEVICE_CUDA,
                                  .runs_ahead = kernels->backend->queues != NULL,
+                                 .fuses = kernels->backend->fusion != NULL,
+                                 .records = kernels->backend->passes != NULL,
                                  .threads = kernels->threads,
                                  .pass_rows = kernels->backend->pass_rows(kernels)};
+}
+
+enum status kernels_check_model(const struct kernels *kernels, enum weight_type type,
+                                uint32_t head_dim, struct error *err)
+{
+    return kernels->backend->lacks ? kernels->backend->lacks(kernels, type, head_dim, err)
+                                   : STATUS_OK;
+}
+
+size_t kernels_own_bytes(const struct kernels *kernels)
+{
+    return kernels->backend->own_bytes ? kernels->backend->own_bytes(kernels) : 0;
 }
 
 struct kernels_counts kernels_counts(const struct kernels *kernels)
@@ -140,6 +167,11 @@ static bool range_fits(const struct buffer *buffer, size_t offset, size_t bytes)
 size_t kernels_available_bytes(const struct kernels *kernels)
 {
     return kernels->backend->available_bytes(kernels);
+}
+
+size_t kernels_whole_bytes(const struct kernels *kernels)
+{
+    return kernels->backend->whole_bytes(kernels);
 }
 
 size_t kernels_host_available_bytes(const struct kernels *kernels)
@@ -168,7 +200,7 @@ enum status kernels_adopt(struct kernels *kernels, void *address, size_t bytes,
 enum status kernels_host_alloc(struct kernels *kernels, size_t bytes, void **memory)
 {
     COUNT(kernels, allocations);
-    void *made = kernels->backend->host_alloc(bytes);
+    void *made = kernels->backend->host_alloc(kernels, bytes);
     if (!made)
         return STATUS_LIMIT;
     *memory = made;
@@ -178,7 +210,54 @@ enum status kernels_host_alloc(struct kernels *kernels, size_t bytes, void **mem
 void kernels_host_free(struct kernels *kernels, void *memory)
 {
     if (memory)
-        kernels->backend->host_free(memory);
+        kernels->backend->host_free(kernels, memory);
+}
+
+size_t kernels_shared_bytes(struct kernels *kernels, size_t bytes)
+{
+    return kernels->backend->sharing ? kernels->backend->sharing->bytes(kernels, bytes) : bytes;
+}
+
+enum status kernels_alloc_shared(struct kernels *kernels, size_t bytes, struct buffer *buffer,
+                                 struct error *err)
+{
+    if (!kernels->backend->sharing)
+        return error_set(err, STATUS_UNSUPPORTED, "device %s shares no memory",
+                         device_names[kernels->device]);
+    COUNT(kernels, allocations);
+    return kernels->backend->sharing->alloc(kernels, bytes, buffer, err);
+}
+
+enum status kernels_share(struct kernels *kernels, int *fd, struct error *err)
+{
+    return kernels->backend->sharing->share(kernels, fd, err);
+}
+
+enum status kernels_map(struct kernels *kernels, int fd, size_t bytes, struct buffer *buffer,
+                        struct error *err)
+{
+    return kernels->backend->sharing->map(kernels, fd, bytes, buffer, err);
+}
+
+void kernels_unmap(struct kernels *kernels, struct buffer *buffer)
+{
+    if (buffer->address)
+        kernels->backend->sharing->unmap(kernels, buffer);
+}
+
+enum status kernels_gather(struct kernels *kernels, const struct buffer *source,
+                           struct buffer *target, const struct kv_move *moves, uint32_t count)
+{
+    if (!count || count > KV_MOVES_AT_ONCE)
+        return STATUS_INVALID;
+    for (uint32_t i = 0; i < count; i++)
+        if (!range_fits(source, moves[i].from, moves[i].bytes) ||
+            !range_fits(target, moves[i].to, moves[i].bytes))
+            return STATUS_INVALID;
+    if (!kernels->backend->sharing)
+        return STATUS_UNSUPPORTED;
+    COUNT(kernels, gathers);
+    return kernels->backend->sharing->gather(kernels, source, target, moves, count);
 }
 
 size_t kernels_linear_bytes(const struct kernels *kernels, enum weight_type type, uint32_t n,
@@ -194,6 +273,7 @@ static enum status check_linear(const struct kernels *kernels, enum weight_type 
         return STATUS_INVALID;
     bool held = weight_type_is_quantized(type) ? k <= WEIGHT_MAX_QUANTIZED_K
                                                : type == kernels->backend->weight_type;
+    held = held && kernels->backend->linear_bytes(type, n, k) > 0;
     return held ? STATUS_OK : STATUS_UNSUPPORTED;
 }
 
@@ -232,6 +312,13 @@ enum status kernels_linear_adopt(struct kernels *kernels, const struct buffer *m
     return STATUS_OK;
 }
 
+enum status kernels_watch_device(struct kernels *kernels, uint32_t timeout_ms,
+                                 struct device_health *health)
+{
+    return kernels->backend->watch ? kernels->backend->watch(kernels, timeout_ms, health)
+                                   : STATUS_UNSUPPORTED;
+}
+
 void kernels_host_work(struct kernels *kernels, uint32_t count, uint32_t grain, kernels_work *work,
                        void *context)
 {
@@ -250,7 +337,16 @@ enum status kernels_record(struct kernels *kernels, enum kernels_stream stream,
     else
         kernels->passed_us[stream][next % KERNELS_TIMED_EVENTS] = clock_now_us();
     kernels->recorded[stream] = *event = next;
+    if (!kernels->backend->queues && kernels->signals[stream])
+        eventfd_write(kernels->signals[stream] - 1, 1);
     return STATUS_OK;
+}
+
+void kernels_signal(struct kernels *kernels, enum kernels_stream stream, int fd)
+{
+    kernels->signals[stream] = fd + 1;
+    if (kernels->backend->queues)
+        kernels->backend->queues->signal(kernels, stream, fd);
 }
 
 bool kernels_passed(struct kernels *kernels, enum kernels_stream stream, kernels_event event)
@@ -328,6 +424,21 @@ enum status kernels_copy(struct kernels *kernels, enum kernels_stream stream,
                                   bytes);
 }
 
+enum status kernels_block_sums(struct kernels *kernels, const struct buffer *pool,
+                               const struct kv_sum_job *job, struct buffer *sums)
+{
+    if (!job->count || job->count > KV_SUMS_AT_ONCE || !job->run_bytes || job->run_bytes % 4 ||
+        !job->block_bytes || job->block_bytes % job->run_bytes || job->first_offset > pool->bytes ||
+        job->first_offset % 4 ||
+        sums->bytes / sizeof(uint32_t) / job->count < job->block_bytes / job->run_bytes)
+        return STATUS_INVALID;
+    for (uint32_t i = 0; i < job->count; i++)
+        if (job->blocks[i] >= (pool->bytes - job->first_offset) / job->block_bytes)
+            return STATUS_INVALID;
+    COUNT(kernels, sums);
+    return kernels->backend->block_sums(kernels, pool, job, sums);
+}
+
 enum status kernels_download(struct kernels *kernels, const struct buffer *source, size_t offset,
                              void *host, size_t bytes)
 {
@@ -345,6 +456,28 @@ enum status kernels_view(struct kernels *kernels, const struct buffer *source, s
     TRY(in_place ? kernels_sync(kernels) : kernels_download(kernels, source, offset, host, bytes));
     *seen = in_place ? (const char *)source->address + offset : host;
     return STATUS_OK;
+}
+
+/* --- passes --- */
+
+enum status kernels_pass_begin(struct kernels *kernels)
+{
+    const struct kernels_passes *passes = kernels->backend->passes;
+    return passes ? passes->begin(kernels) : STATUS_UNSUPPORTED;
+}
+
+enum status kernels_pass_end(struct kernels *kernels, uint32_t pass, size_t most_bytes,
+                             size_t *bytes)
+{
+    ASSERT(kernels->backend->passes && (pass < KERNELS_MAX_PASSES || pass == KERNELS_NO_PASS));
+    return kernels->backend->passes->end(kernels, pass, most_bytes, bytes);
+}
+
+enum status kernels_pass_run(struct kernels *kernels, uint32_t pass)
+{
+    ASSERT(kernels->backend->passes && pass < KERNELS_MAX_PASSES);
+    COUNT(kernels, passes);
+    return kernels->backend->passes->run(kernels, pass);
 }
 
 /* --- operations: shapes are checked here, once for all backends --- */
@@ -408,6 +541,8 @@ enum status kernels_embed(struct kernels *kernels, const struct step_batch *batc
     if (!batch_is_whole(batch) || !embedding->packed.address ||
         !holds(x, batch->rows, embedding->k, sizeof(float)))
         return STATUS_INVALID;
+    if (weight_type_is_fp8(embedding->type))
+        return STATUS_UNSUPPORTED;
     uint64_t begun_ns = begin(kernels);
     enum status status = kernels->backend->embed(kernels, batch, embedding, x);
     end(kernels, KIND(embed), begun_ns);
@@ -442,23 +577,27 @@ enum status kernels_linear(struct kernels *kernels, const struct linear *linear,
     return status;
 }
 
+static bool heads_are_whole(const struct attention_shape *shape, const struct head_parameters *p)
+{
+    bool normed = p->q_norm.address || p->k_norm.address;
+    return holds(&p->rope, 1, shape->head_dim, sizeof(float)) &&
+           (!p->bias.address || holds(&p->bias, 1, qkv_width(shape), sizeof(float))) &&
+           (!normed || (holds(&p->q_norm, 1, shape->head_dim, sizeof(float)) &&
+                        holds(&p->k_norm, 1, shape->head_dim, sizeof(float))));
+}
+
 enum status kernels_rope_append(struct kernels *kernels, const struct step_batch *batch,
                                 const struct attention_shape *shape,
                                 const struct head_parameters *parameters,
                                 const struct kv_layout *layout, uint32_t layer, struct buffer *qkv,
                                 struct buffer *pool)
 {
-    const struct head_parameters *p = parameters;
     TRY(check_attention(kernels, batch, shape, layout, layer, qkv));
-    bool normed = p->q_norm.address || p->k_norm.address;
-    if (!holds(&p->rope, 1, shape->head_dim, sizeof(float)) ||
-        (p->bias.address && !holds(&p->bias, 1, qkv_width(shape), sizeof(float))) ||
-        (normed && (!holds(&p->q_norm, 1, shape->head_dim, sizeof(float)) ||
-                    !holds(&p->k_norm, 1, shape->head_dim, sizeof(float)))))
+    if (!heads_are_whole(shape, parameters))
         return STATUS_INVALID;
     uint64_t begun_ns = begin(kernels);
     enum status status =
-        kernels->backend->rope_append(kernels, batch, shape, p, layout, layer, qkv, pool);
+        kernels->backend->rope_append(kernels, batch, shape, parameters, layout, layer, qkv, pool);
     end(kernels, KIND(rope_append), begun_ns);
     return status;
 }
@@ -487,6 +626,102 @@ enum status kernels_swiglu(struct kernels *kernels, const struct buffer *gate_up
     uint64_t begun_ns = begin(kernels);
     enum status status = kernels->backend->swiglu(kernels, gate_up, rows, ffn, out);
     end(kernels, KIND(swiglu), begun_ns);
+    return status;
+}
+
+/* --- fused operations --- */
+
+size_t kernels_inputs_bytes(const struct kernels *kernels, enum weight_type type, uint32_t rows,
+                            uint32_t k)
+{
+    const struct kernels_fusion *fusion = kernels->backend->fusion;
+    return fusion ? fusion->inputs_bytes(type, rows, k) : (size_t)rows * k * sizeof(float);
+}
+
+static bool inputs_hold(const struct kernels *kernels, const struct inputs *inputs, uint32_t rows)
+{
+    return kernels_inputs_bytes(kernels, inputs->type, rows, inputs->k) <= inputs->memory.bytes;
+}
+
+enum status kernels_fused_rmsnorm(struct kernels *kernels, const struct buffer *x,
+                                  const struct buffer *weight, double eps,
+                                  const struct buffer *rows, uint32_t row_count, struct inputs *out)
+{
+    const struct kernels_fusion *fusion = kernels->backend->fusion;
+    if (!fusion)
+        return kernels_rmsnorm(kernels, x, weight, eps, rows, row_count, out->k, &out->memory);
+    if (out->k == 0 || !holds(weight, 1, out->k, sizeof(float)) ||
+        !inputs_hold(kernels, out, row_count) ||
+        !holds(x, rows ? 1 : row_count, out->k, sizeof(float)) ||
+        (rows && !holds(rows, row_count, 1, sizeof(uint32_t))))
+        return STATUS_INVALID;
+    uint64_t begun_ns = begin(kernels);
+    enum status status = fusion->rmsnorm(kernels, x, weight, eps, rows, row_count, out);
+    end(kernels, KIND(rmsnorm), begun_ns);
+    return status;
+}
+
+enum status kernels_fused_attention(struct kernels *kernels, const struct step_batch *batch,
+                                    const struct attention_shape *shape,
+                                    const struct kv_layout *layout, uint32_t layer,
+                                    const struct buffer *qkv, const struct buffer *pool,
+                                    struct inputs *out)
+{
+    const struct kernels_fusion *fusion = kernels->backend->fusion;
+    if (!fusion)
+        return kernels_attention(kernels, batch, shape, layout, layer, qkv, pool, &out->memory);
+    TRY(check_attention(kernels, batch, shape, layout, layer, qkv));
+    if (out->k != (uint64_t)shape->heads * shape->head_dim ||
+        !inputs_hold(kernels, out, batch->rows))
+        return STATUS_INVALID;
+    uint64_t begun_ns = begin(kernels);
+    enum status status = fusion->attention(kernels, batch, shape, layout, layer, qkv, pool, out);
+    end(kernels, KIND(attention), begun_ns);
+    return status;
+}
+
+static enum status check_epilogue(const struct kernels *kernels, const struct linear *linear,
+                                  uint32_t rows, const struct epilogue *e)
+{
+    bool fits = true;
+    if (e->kind == EPILOGUE_APPEND) {
+        TRY(check_attention(kernels, e->batch, e->shape, e->layout, e->layer, &e->out));
+        fits = e->batch->rows == rows && linear->n == qkv_width(e->shape) &&
+               linear->pair == e->shape->head_dim / 2 && heads_are_whole(e->shape, e->heads);
+    } else if (e->kind == EPILOGUE_SWIGLU)
+        fits = e->gated.k == linear->pair && linear->n == 2 * (uint64_t)linear->pair &&
+               inputs_hold(kernels, &e->gated, rows);
+    else
+        fits = holds(&e->out, rows, linear->n, sizeof(float));
+    return fits ? STATUS_OK : STATUS_INVALID;
+}
+
+/* A fused layer by its parts. */
+static enum status run_parts(struct kernels *kernels, const struct linear *linear,
+                             const struct inputs *in, uint32_t rows, const struct epilogue *e)
+{
+    struct buffer out = e->out, pool = e->pool, gated = e->gated.memory;
+    TRY(kernels_linear(kernels, linear, &in->memory, rows, e->kind == EPILOGUE_ADD, &out));
+    if (e->kind == EPILOGUE_APPEND)
+        return kernels_rope_append(kernels, e->batch, e->shape, e->heads, e->layout, e->layer, &out,
+                                   &pool);
+    return e->kind == EPILOGUE_SWIGLU ? kernels_swiglu(kernels, &out, rows, linear->n / 2, &gated)
+                                      : STATUS_OK;
+}
+
+enum status kernels_fused_linear(struct kernels *kernels, const struct linear *linear,
+                                 const struct inputs *in, uint32_t rows,
+                                 const struct epilogue *epilogue)
+{
+    if (in->type != linear->type || in->k != linear->k || in->input_scale != linear->input_scale ||
+        !inputs_hold(kernels, in, rows))
+        return STATUS_INVALID;
+    TRY(check_epilogue(kernels, linear, rows, epilogue));
+    if (!kernels->backend->fusion)
+        return run_parts(kernels, linear, in, rows, epilogue);
+    uint64_t begun_ns = begin(kernels);
+    enum status status = kernels->backend->fusion->linear(kernels, linear, in, rows, epilogue);
+    end(kernels, KIND(linear), begun_ns);
     return status;
 }
 

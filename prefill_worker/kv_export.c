@@ -4,12 +4,12 @@
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
-#include "common/kv/transport/kv_checksum.h"
 #include "common/net/membership/worker_message.h"
 #include "common/worker/wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MODULE    "kv_export"
 #define MAX_PEERS CLUSTER_MAX_PEERS
@@ -19,14 +19,17 @@ struct peer {
     struct stream *stream;
     uint64_t admission; /* to the KV lane, until the stream's end */
     uint64_t asked;     /* counts messages of all peers: its last one */
+    uint32_t version;   /* the protocol's */
     char name[64];      /* the peer's own name, made safe for logs */
 };
 
 struct exported {
     struct sequence_key key;
-    const uint32_t *blocks; /* NULL: an empty slot */
-    uint32_t block_count, filled;
-    uint32_t *checksums; /* owned: [max_blocks] */
+    const uint32_t *blocks;        /* NULL: an empty slot */
+    uint32_t block_count, tokens;  /* tokens: computed */
+    uint32_t computed, summed;     /* blocks; computed: they don't change any more */
+    bool untold, complete;         /* untold: the role hasn't heard of all that is computed */
+    struct source_completion last; /* complete */
 };
 
 struct kv_export {
@@ -35,8 +38,11 @@ struct kv_export {
     void *role;
     uint64_t next_peer_id, asked;
     struct peer peers[MAX_PEERS];
-    uint32_t max_exported, max_blocks;
-    uint32_t *checksum_memory;
+    uint32_t max_exported, max_blocks, turn; /* turn: the slot that works next */
+    struct kv_block_sum *block_sums;         /* [worker->block_count] sums by block of the pool, */
+    bool *summed;        /* [worker->block_count] which are those of its bytes */
+    uint64_t *sums;      /* [max_blocks] of the source that the role hears of */
+    uint32_t *checksums; /* the same */
     struct exported exported[];
 };
 
@@ -68,13 +74,14 @@ enum status kv_export_create(struct worker *worker, const struct kv_export_handl
     exports->role = role;
     exports->max_exported = count;
     exports->max_blocks = worker->info.context / worker->info.block_tokens + 1;
-    exports->checksum_memory = calloc((size_t)count * exports->max_blocks, sizeof(uint32_t));
-    if (!exports->checksum_memory) {
-        free(exports);
+    exports->block_sums = calloc(worker->block_count, sizeof *exports->block_sums);
+    exports->summed = calloc(worker->block_count, sizeof *exports->summed);
+    exports->sums = calloc(exports->max_blocks, sizeof *exports->sums);
+    exports->checksums = calloc(exports->max_blocks, sizeof *exports->checksums);
+    if (!exports->block_sums || !exports->summed || !exports->sums || !exports->checksums) {
+        kv_export_destroy(exports);
         return STATUS_LIMIT;
     }
-    for (uint32_t i = 0; i < count; i++)
-        exports->exported[i].checksums = exports->checksum_memory + (size_t)i * exports->max_blocks;
     kv_transport_serve(worker->transport, may_read, exports);
     *out = exports;
     return STATUS_OK;
@@ -84,7 +91,10 @@ void kv_export_destroy(struct kv_export *exports)
 {
     if (!exports)
         return;
-    free(exports->checksum_memory);
+    free(exports->block_sums);
+    free(exports->summed);
+    free(exports->sums);
+    free(exports->checksums);
     free(exports);
 }
 
@@ -169,6 +179,7 @@ static void welcome(struct kv_export *exports, struct stream *stream, const char
     struct peer *peer = peer_add(exports, stream, name, &admission);
     if (!peer)
         return;
+    peer->version = version;
     Baton__Worker__V1__PeerWelcome message = BATON__WORKER__V1__PEER_WELCOME__INIT;
     message.version = version;
     message.incarnation = exports->worker->info.incarnation;
@@ -210,7 +221,8 @@ static void on_hello(struct kv_export *exports, struct stream *stream,
                  "model %016llx layout %016llx here, model %016llx layout %016llx there",
                  (unsigned long long)info->model_hash, (unsigned long long)info->layout_hash,
                  (unsigned long long)hello->model_hash, (unsigned long long)hello->layout_hash);
-    if (!*text && hello->numerics_id != info->numerics_id) {
+    if (!*text && hello->numerics_id != info->numerics_id &&
+        !exports->worker->config.mixed_numerics) {
         snprintf(text, sizeof text, "numerics id %016llx here, %016llx there",
                  (unsigned long long)info->numerics_id, (unsigned long long)hello->numerics_id);
         stream_finish(stream, RPC_FAILED_PRECONDITION, "numerics_mismatch", text);
@@ -278,13 +290,13 @@ void kv_export_send(struct kv_export *exports, uint64_t peer_id, const struct pe
     if (FAILPOINT_FAILS(failpoints[message->kind]))
         return;
     struct wire_peer_up_room room;
-    wire_peer_up_pack(message, &room);
+    wire_peer_up_pack(message, peer->version, &room);
     if (message->kind == PEER_COMPLETE)
         room.complete.prefilled = prefilled;
     stream_send(peer->stream, &room.message.base);
 }
 
-/* ---------------------------------------------------------------- checksums */
+/* ---------------------------------------------------------------- sums of blocks */
 
 static struct exported *exported_find(struct kv_export *exports, struct sequence_key key)
 {
@@ -298,43 +310,87 @@ static struct exported *exported_find(struct kv_export *exports, struct sequence
 }
 
 void kv_export_add(struct kv_export *exports, struct sequence_key key, const uint32_t *blocks,
-                   uint32_t block_count)
+                   uint32_t block_count, uint32_t cached_blocks)
 {
-    ASSERT(block_count <= exports->max_blocks);
+    ASSERT(block_count <= exports->max_blocks && cached_blocks <= block_count);
     struct exported *slot = exports->exported;
     while (slot->blocks)
         slot++;
     ASSERT(slot < exports->exported + exports->max_exported);
-    slot->key = key;
-    slot->blocks = blocks;
-    slot->block_count = block_count;
-    slot->filled = 0;
+    *slot = (struct exported){.key = key, .blocks = blocks, .block_count = block_count};
+    for (uint32_t i = cached_blocks; i < block_count; i++)
+        exports->summed[blocks[i]] = false;
 }
 
-void kv_export_filled(struct kv_export *exports, struct sequence_key key, uint32_t count)
+void kv_export_forget_sums(struct kv_export *exports)
+{
+    memset(exports->summed, 0, exports->worker->block_count * sizeof *exports->summed);
+}
+
+void kv_export_filled(struct kv_export *exports, struct sequence_key key, uint32_t tokens,
+                      const struct source_completion *completion)
 {
     struct exported *exported = exported_find(exports, key);
     if (!exported)
         return;
-    if (count == UINT32_MAX)
-        count = exported->block_count;
-    ASSERT(count <= exported->block_count);
-    const char *pool = kv_transport_pool(exports->worker->transport);
-    size_t block_bytes = exports->worker->block_bytes;
-    for (; exported->filled < count; exported->filled++)
-        exported->checksums[exported->filled] =
-            kv_checksum(pool + exported->blocks[exported->filled] * block_bytes, block_bytes);
+    exported->tokens = tokens;
+    exported->computed =
+        completion ? exported->block_count : tokens / exports->worker->info.block_tokens;
+    ASSERT(exported->computed <= exported->block_count);
+    exported->untold = true;
+    exported->complete = completion != NULL;
+    if (completion)
+        exported->last = *completion;
 }
 
-const uint32_t *kv_export_checksums(struct kv_export *exports, struct sequence_key key,
-                                    uint32_t *count)
+static void tell(struct kv_export *exports, struct exported *exported)
 {
-    struct exported *exported = exported_find(exports, key);
+    for (uint32_t i = 0; i < exported->summed; i++) {
+        const struct kv_block_sum *sum = &exports->block_sums[exported->blocks[i]];
+        exports->sums[i] = sum->runs;
+        exports->checksums[i] = sum->crc32c;
+    }
+    exported->untold = false;
+    exports->handlers.summed(exports->role, exported->key, exported->tokens,
+                             (struct source_sums){exports->sums, exports->checksums},
+                             exported->complete ? &exported->last : NULL);
+}
+
+/* Sums the next blocks of a prompt that have no sum yet, for about a turn's time. */
+static void sum_next(struct kv_export *exports, struct exported *exported)
+{
+    uint32_t blocks[KV_SUMS_AT_ONCE], count = 0;
+    struct kv_block_sum sums[KV_SUMS_AT_ONCE];
+    uint64_t turn = TRANSFER_TURN_BYTES / exports->worker->block_bytes + 1;
+    uint32_t most = turn < KV_SUMS_AT_ONCE ? (uint32_t)turn : KV_SUMS_AT_ONCE;
+    for (; exported->summed < exported->computed && count < most; exported->summed++)
+        if (!exports->summed[exported->blocks[exported->summed]])
+            blocks[count++] = exported->blocks[exported->summed];
+    if (!count)
+        return;
+    /* If the device can't read a block, its reader can't either: the read fails. */
+    bool good =
+        kv_transport_block_sums(exports->worker->transport, blocks, count, sums) == STATUS_OK;
+    for (uint32_t i = 0; i < count; i++) {
+        exports->summed[blocks[i]] = good;
+        exports->block_sums[blocks[i]] = good ? sums[i] : (struct kv_block_sum){0};
+    }
+}
+
+bool kv_export_work(struct kv_export *exports)
+{
+    struct exported *exported = NULL;
+    for (uint32_t i = 0; i < exports->max_exported && !exported; i++) {
+        struct exported *slot = &exports->exported[exports->turn++ % exports->max_exported];
+        if (slot->blocks && slot->untold)
+            exported = slot;
+    }
     if (!exported)
-        return NULL;
-    ASSERT(exported->filled == exported->block_count);
-    *count = exported->block_count;
-    return exported->checksums;
+        return false;
+    sum_next(exports, exported);
+    if (exported->summed == exported->computed)
+        tell(exports, exported);
+    return true;
 }
 
 void kv_export_remove(struct kv_export *exports, struct sequence_key key)

@@ -206,19 +206,32 @@ static bool peer_used(void *context, uint64_t peer)
     return source_table_uses_peer(((struct prefill_role *)context)->sources, peer);
 }
 
-static const struct kv_export_handlers export_handlers = {on_peer_message, on_peer_lost, may_read,
-                                                          peer_used};
-
-/* ---------------------------------------------------------------- the step thread's events */
-
-/* Publishes that the first `tokens` tokens are in their blocks. */
-static void publish_ready(struct prefill_role *role, struct sequence_key key, uint32_t tokens)
+/* The blocks of the first `tokens` tokens, or all of them, can be read and compared. */
+static void on_summed(void *context, struct sequence_key key, uint32_t tokens,
+                      struct source_sums sums, const struct source_completion *completion)
 {
-    kv_export_filled(role->exports, key, tokens / role->worker->info.block_tokens);
-    source_on_computed(role->sources, clock_now_us(), key.request, key.attempt, tokens,
-                       &role->actions);
+    struct prefill_role *role = context;
+    if (completion) {
+        struct source_completion complete = *completion;
+        complete.sums = sums;
+        source_on_completed(role->sources, clock_now_us(), key.request, key.attempt, &complete,
+                            &role->actions);
+    } else {
+        source_on_computed(role->sources, clock_now_us(), key.request, key.attempt, tokens, sums,
+                           &role->actions);
+    }
     run_actions(role);
 }
+
+static bool on_work(void *context)
+{
+    return kv_export_work(((struct prefill_role *)context)->exports);
+}
+
+static const struct kv_export_handlers export_handlers = {on_peer_message, on_peer_lost, may_read,
+                                                          peer_used, on_summed};
+
+/* ---------------------------------------------------------------- the step thread's events */
 
 static void on_reserved(struct prefill_role *role, const struct step_event *event)
 {
@@ -227,29 +240,15 @@ static void on_reserved(struct prefill_role *role, const struct step_event *even
     request_notes_reserved(&role->notes, key, event->cached_tokens, event->at_us);
     source_on_reserved(role->sources, clock_now_us(), key.request, key.attempt, event->blocks,
                        event->block_count, &role->actions);
-    if (role->actions.count == 0)
-        return; /* the source has ended */
-    kv_export_add(role->exports, key, event->blocks, event->block_count);
+    if (role->actions.count == 0) { /* the source has ended, and its blocks may be away */
+        kv_export_forget_sums(role->exports);
+        return;
+    }
+    kv_export_add(role->exports, key, event->blocks, event->block_count,
+                  event->cached_tokens / role->worker->info.block_tokens);
     run_actions(role);
     if (event->cached_tokens) /* these can be read before anything is computed */
-        publish_ready(role, key, event->cached_tokens);
-}
-
-static void on_first_token(struct prefill_role *role, const struct step_token *token)
-{
-    FAILPOINT("prefill.before_complete");
-    struct source_completion completion = {
-        .first_token = token->token, .logits_hash = token->logits_hash, .finish = token->finish};
-    if (token->logprobs)
-        completion.logprobs = *token->logprobs;
-    kv_export_filled(role->exports, token->key, UINT32_MAX);
-    completion.checksums =
-        kv_export_checksums(role->exports, token->key, &completion.checksum_count);
-    if (!completion.checksums)
-        return; /* the source has ended: its blocks are on their way back */
-    source_on_completed(role->sources, clock_now_us(), token->key.request, token->key.attempt,
-                        &completion, &role->actions);
-    run_actions(role);
+        kv_export_filled(role->exports, key, event->cached_tokens, NULL);
 }
 
 static void on_step_event(void *context, const struct step_event *event)
@@ -261,7 +260,7 @@ static void on_step_event(void *context, const struct step_event *event)
     case STEP_READY:
         FAILPOINT("prefill.after_chunk");
         request_notes_chunk(&role->notes, event->key, event->at_us);
-        publish_ready(role, event->key, event->ready_tokens);
+        kv_export_filled(role->exports, event->key, event->ready_tokens, NULL);
         break;
     case STEP_TOKENS:
         for (uint32_t i = 0; i < event->token_count; i++)
@@ -269,8 +268,16 @@ static void on_step_event(void *context, const struct step_event *event)
                 !FAILPOINT_FAILS("prefill.send_prefilled"))
                 session_send_prefilled(&role->worker->session, &prefilled);
         session_send_step(&role->worker->session, event);
-        for (uint32_t i = 0; i < event->token_count; i++)
-            on_first_token(role, &event->tokens[i]);
+        for (uint32_t i = 0; i < event->token_count; i++) {
+            FAILPOINT("prefill.before_complete");
+            const struct step_token *token = &event->tokens[i];
+            struct source_completion completion = {.first_token = token->token,
+                                                   .logits_hash = token->logits_hash,
+                                                   .finish = token->finish};
+            if (token->logprobs)
+                completion.logprobs = *token->logprobs;
+            kv_export_filled(role->exports, token->key, 0, &completion);
+        }
         break;
     case STEP_REFUSED:
     case STEP_FAILED:
@@ -371,7 +378,7 @@ const struct worker_role_ops prefill_role_ops = {
     .create = create,
     .close = close_streams,
     .destroy = destroy,
-    .handlers = {on_step_event, on_kv_event, on_tick},
+    .handlers = {on_step_event, on_kv_event, on_tick, on_work},
     .session = {on_command, on_session_lost, on_router_changed},
     .peer_path = "/baton.worker.v1.PrefillPeer/Peer",
     .peer_kind = &kv_export_stream_kind,

@@ -148,12 +148,14 @@ static const struct config_setting settings[] = {
      .help = "After SIGTERM running requests may go on for so long; a second signal ends them"},
     {"rpc-threads", CONFIG_U64, AT(rpc_threads), "2", "1", "64",
      .help = "Threads that read and write calls, and tokenize"},
-    {"placement-policy", CONFIG_ENUM, AT(placement_policy), "least-tokens",
-     .choices = placement_policy_names,
-     .help = "The rule by which the router chooses the workers of a request"},
+    {"placement-policy", CONFIG_ENUM, AT(placement_policy), "auto",
+     .choices = placement_policy_names, .help = PLACEMENT_POLICY_HELP},
     {"prefix-index-blocks", CONFIG_U64, AT(prefix_index_blocks), "1048576", "0", "67108864",
      .help = "Cached KV blocks of workers that the router remembers, to place prompts where they "
              "are; about 75 bytes each; 0: none"},
+    {"mixed-numerics", CONFIG_BOOL, AT(mixed_numerics), "false",
+     .help = "Let workers of different numerics hand KV over to each other, such as GPUs to CPUs. "
+             "Answers then depend on which worker computed what; on the router and all workers"},
     {"force-local-prefill", CONFIG_BOOL, AT(force_local_prefill), "false",
      .help = "Compute every prompt on the decode worker, although there are prefill workers"},
     {"reasoning", CONFIG_ENUM, AT(reasoning), "on", .choices = off_on,

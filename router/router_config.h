@@ -48,9 +48,9 @@ struct router_config {
     uint64_t client_linger_us;   /* from an answer's end until it is read */
     uint64_t drain_timeout_us;
     uint32_t rpc_threads;
-    int placement_policy; /* enum placement_policy */
+    int placement_policy; /* enum placement_policy, or PLACEMENT_AUTO */
     uint32_t prefix_index_blocks;
-    bool force_local_prefill;
+    bool force_local_prefill, mixed_numerics;
     int reasoning; /* 1: on */
     uint32_t trace_requests;
     uint32_t decisions, decision_percent; /* kept; sampled */

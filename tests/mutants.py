@@ -22,8 +22,8 @@ def in_parallel(function, items):
         return list(pool.map(function, items))
 
 
-def chosen(mutants, every=3):
-    """All of them with --long (BATON_LONG=1), otherwise every third, or so."""
+def chosen(mutants, every=5):
+    """All of them with --long (BATON_LONG=1), otherwise every fifth, or so."""
     return mutants if LONG else mutants[::every]
 
 

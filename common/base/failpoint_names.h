@@ -34,12 +34,23 @@
     X("transport.shared_memory", true, "at start; fail: no shared memory holds the KV pool")       \
     X("transport.sign_of_life", true, "at start; fail: only sockets tell of a peer's death")       \
     X("transport.hello", false, "a reader wants to pair with this pool; it is not admitted")       \
+    X("transport.card", true,                                                                      \
+      "the lane rdma is opened; fail: UCX reads over sockets in host memory, and says so")         \
+    X("transport.import", true, "a peer gives its device's memory; fail: it can't be mapped")      \
+    X("transport.probe", true,                                                                     \
+      "the self-test has gathered its pattern; fail: a bit of it is wrong")                        \
     X("weights.keep", true,                                                                        \
       "packed weights are written to the file that will be kept; fail: the disk is full")          \
     X("step.computing", false, "rows are chosen and about to be computed")                         \
     X("step.fails", true, "fail: the engine can't compute this step")                              \
+    X("device.copy_fails", true,                                                                   \
+      "--device deferred, a copy for the transport begins; fail: it fails, reported later")        \
     X("device.fails", true,                                                                        \
       "--device deferred, an operation begins; fail: it fails, reported later")                    \
+    X("device.move_fails", true,                                                                   \
+      "--device deferred, a move beside steps begins; fail: it fails, reported later")             \
+    X("device.lost", true,                                                                         \
+      "--device deferred, an operation begins; fail: the device is lost for good")                 \
     X("pool.join", false, "a compute thread has woken for a job and hasn't begun it")              \
     X("step.misdirected", true, "fail: a sequence reads and writes its neighbour's KV blocks")     \
     X("step.move_fails", true, "fail: a KV block can't be copied, swapped out or swapped in")      \

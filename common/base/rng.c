@@ -4,6 +4,8 @@
 
 #include <sys/random.h>
 
+#define INCREMENT 0x9e3779b97f4a7c15u
+
 struct rng rng_seeded(uint64_t seed)
 {
     return (struct rng){.state = seed};
@@ -11,10 +13,15 @@ struct rng rng_seeded(uint64_t seed)
 
 uint64_t rng_next(struct rng *rng)
 {
-    uint64_t z = rng->state += 0x9e3779b97f4a7c15u;
+    uint64_t z = rng->state += INCREMENT;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
+}
+
+void rng_skip(struct rng *rng, uint64_t count)
+{
+    rng->state += count * INCREMENT;
 }
 
 uint64_t rng_below(struct rng *rng, uint64_t bound)

@@ -13,6 +13,7 @@ struct rng {
 
 struct rng rng_seeded(uint64_t seed);
 uint64_t rng_next(struct rng *rng);
+void rng_skip(struct rng *rng, uint64_t count);      /* leaves out the next `count` numbers */
 uint64_t rng_below(struct rng *rng, uint64_t bound); /* uniform in [0, bound), bound > 0 */
 double rng_unit(struct rng *rng);                    /* uniform in [0, 1) */
 

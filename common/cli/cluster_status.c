@@ -60,6 +60,8 @@ static enum status read_worker(const struct json_value *object, struct worker_st
     TRY(get_text(object, "state", true, worker->state, sizeof worker->state, err));
     TRY(read_pairs(object, worker, err));
     TRY(get_text(object, "lane", false, worker->lane, sizeof worker->lane, err));
+    TRY(get_text(object, "lane_reason", false, worker->lane_reason, sizeof worker->lane_reason,
+                 err));
     TRY(get_text(object, "incarnation", false, worker->incarnation, sizeof worker->incarnation,
                  err));
     TRY(get_count(object, "lane_bytes_per_second", &worker->lane_bytes_per_second, err));
@@ -413,6 +415,13 @@ void cluster_status_print(const struct cluster_status *status, int64_t now_ms, s
         if (*status->workers[i].apart && !strcmp(status->workers[i].role, "prefill"))
             str_addf(out, "kept apart, as reads fail: %s and %s\n", status->workers[i].name,
                      status->workers[i].apart);
+    for (size_t i = 0; i < status->count; i++)
+        if (*status->workers[i].lane_reason)
+            str_addf(out, "%s: lane %s, for %s\n", status->workers[i].name, status->workers[i].lane,
+                     status->workers[i].lane_reason);
+        else if (!strcmp(status->workers[i].lane, "rdma"))
+            str_addf(out, "%s: lane rdma, which no version was ever run with\n",
+                     status->workers[i].name);
     for (size_t i = 0; i < status->refused_count; i++) {
         const struct refused_status *refused = &status->refused[i];
         str_addf(out, "%srefused: %s (%s at %s): %s\n", i ? "" : "\n", refused->name, refused->role,

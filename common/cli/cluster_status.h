@@ -40,7 +40,8 @@
 
 struct worker_status {
     char name[64], model[128], role[16], address[128], state[16], lane[32], incarnation[24];
-    char apart[200]; /* "decode-1 (open), decode-2 (half_open)", perhaps cut; "": none */
+    char lane_reason[160]; /* why not a faster lane; "": nothing to say */
+    char apart[200];       /* "decode-1 (open), decode-2 (half_open)", perhaps cut; "": none */
     int64_t queue, running, blocks, blocks_free, blocks_cached, blocks_pinned, blocks_landing;
     int64_t lane_bytes_per_second, started_ms; /* 0: not known */
     int64_t prompt_tokens, tokens; /* computed, and generated, since its session is up */

@@ -190,6 +190,7 @@ struct settings {
     enum compute_choice compute;
     enum kv_choice kv;
     enum isa isa;
+    char device[32];
     uint32_t decode, rounds, first_cpu, chunk;
     float temperature, top_p;
 };
@@ -236,6 +237,10 @@ static const struct config_setting table[] = {
      .help = "Keys and values: floats, or int8 with a scale for each token of a head"},
     {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = isa_names,
      .help = "Instruction set of the fast path; auto takes the best that the CPU reports"},
+    {"device", CONFIG_STRING, AT(device), "cpu", .value = DEVICE_FORMS,
+     .help = "Device that computes, as a worker's. Times of a GPU are those of its events, and its "
+             "limits are a large layer and a copy inside it",
+     .check = engine_check_device},
     {"pin", CONFIG_BOOL, AT(pin), "true", .help = "Pin thread i to CPU first-cpu + i"},
     {"first-cpu", CONFIG_U64, AT(first_cpu), "0", "0", "1023", .help = "See --pin"},
     {"json", CONFIG_STRING, AT(json), "", .value = "FILE", .flag_only = true,
@@ -438,8 +443,10 @@ static enum status run_engine(struct plan *plan, enum weight_choice weights, uin
                                          .progress = tell_turn,
                                          .context = plan};
     struct engine_bench *bench;
+    TRY(device_parse(s->device, &config.kernels.device, &config.kernels.ordinal, err));
     enum status status = engine_bench_open(&config, &bench, err);
-    if (status == STATUS_NOT_FOUND && !s->random_weights) {
+    if (status == STATUS_NOT_FOUND && !s->random_weights &&
+        config.kernels.device == DEVICE_CPU) { /* elsewhere the device may be what isn't there */
         char file[sizeof s->model + sizeof "/config.json"];
         snprintf(file, sizeof file, "%s/config.json", s->model);
         const struct error why = *err;
@@ -462,6 +469,8 @@ static enum status run_engines(struct plan *plan, struct error *err)
     cpu_facts_name(cpu, sizeof cpu);
     str_add(&plan->json, ", \"cpu\": ");
     json_quote(&plan->json, cpu, strlen(cpu));
+    str_add(&plan->json, ", \"device\": ");
+    json_quote(&plan->json, plan->settings->device, strlen(plan->settings->device));
     const struct settings *s = plan->settings;
     str_addf(&plan->json,
              ", \"random_weights\": %s, \"decode_steps\": %u, \"chunk\": %u, \"temperature\": %g, "

@@ -3,6 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/json/json.h"
 #include "common/base/log.h"
+#include "common/base/rng.h"
 #include "common/base/standard_output.h"
 #include "common/cli/bench.h"
 #include "common/cli/load_prompt.h"
@@ -199,8 +200,11 @@ static enum status find_model(struct bench *bench, struct error *err)
 
 static void fill_target(struct bench *bench)
 {
-    const struct serve_settings *settings = &bench->settings;
+    struct serve_settings *settings = &bench->settings;
     struct load_target *target = &bench->target;
+    if (!*settings->id_prefix) /* other runs have ids of their own */
+        snprintf(settings->id_prefix, sizeof settings->id_prefix, "bench-%08x-",
+                 (uint32_t)rng_entropy());
     bool forced = settings->dataset != SERVE_SHAREGPT && settings->dataset != SERVE_PREFIXES;
     target->backend = settings->backend;
     target->id_prefix = settings->id_prefix;
@@ -428,9 +432,9 @@ static enum status run_all(struct bench *bench, struct error *err)
     if (bench->plan.left_out)
         fprintf(stderr, "%u requests of %s are left out because of their length\n",
                 bench->plan.left_out, settings->dataset_path);
-    fprintf(stderr, "%u requests to %s, %s%s\n", bench->plan.request_count,
+    fprintf(stderr, "%u requests to %s, %s, with ids %s0 and up%s\n", bench->plan.request_count,
             settings->backend == LOAD_BATON ? bench->target.grpc.server : bench->url,
-            *bench->model ? bench->model : "its model",
+            *bench->model ? bench->model : "its model", settings->id_prefix,
             bench->tokenizer ? "" : "; without a tokenizer: the prompts' lengths are measured");
     load_run_warm_up(&bench->run, settings->num_warmups);
     if (bench->run.stopped)

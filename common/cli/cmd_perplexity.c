@@ -30,6 +30,7 @@ struct settings {
     enum weight_choice weights;
     enum kv_choice kv;
     enum isa isa;
+    char device[32];
     uint32_t window, threads;
     bool json;
 };
@@ -48,6 +49,8 @@ static const struct config_setting table[] = {
      .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout"},
     {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = isa_names,
      .help = "Instruction set of the fast path; auto takes the best that the CPU reports"},
+    {"device", CONFIG_STRING, AT(device), "cpu", .value = DEVICE_FORMS,
+     .help = "Device that computes, as a worker's", .check = engine_check_device},
     {"window", CONFIG_U64, AT(window), "512", "2", "65536", "tokens",
      .help = "The text is cut into windows of so many tokens, which don't see each other"},
     {"threads", CONFIG_U64, AT(threads), "1", "1", "64", .help = "Compute threads"},
@@ -206,13 +209,13 @@ static enum status run_position(const struct side *side, uint32_t position,
             .blocks = side->blocks + (size_t)i * side->blocks_each,
             .block_count = side->blocks_each,
             .prompt_rows = 1,
-            .sample = true,
+            .sample_count = 1,
             .sampling = side->sampling,
             .reads_logits = true};
     TRY(engine_step(run->engine, sequences, side->count, err));
     for (uint32_t i = 0; i < side->count; i++) {
         uint64_t at = (uint64_t)(sequences[i].tokens - run->tokens) + 1;
-        if (sequences[i].status != STATUS_OK)
+        if (sequences[i].drawn.status != STATUS_OK)
             return error_set(err, STATUS_INTERNAL,
                              "the logits behind token %" PRIu64
                              " aren't finite: the weights, or their arithmetic, overflow",
@@ -284,6 +287,7 @@ static enum status open_engine(const struct settings *s, uint64_t windows, struc
         .max_rows = side,
         .max_sequences = side,
         .smaller = "a smaller --window"};
+    TRY(device_parse(s->device, &config.kernels.device, &config.kernels.ordinal, err));
     TRY(engine_open(&config, engine, err));
     return engine_attach_pool(*engine, NULL, err);
 }

@@ -14,6 +14,18 @@
 #define WARM_ROWS    32
 #define MAX_FIGURES  (ENGINE_BENCH_MAX_SIZES + ENGINE_BENCH_MAX_SIZES * ENGINE_BENCH_MAX_SIZES)
 
+/* Rows [position, position + count) of the first `sequences` sequences, in one step. */
+struct rows {
+    uint32_t sequences, position, count;
+    bool draws; /* a token after the last row: not inside a prompt */
+};
+
+/* A step, and the sample that its time is added to. */
+struct timed {
+    struct rows rows;
+    struct bench_sample *sample;
+};
+
 struct engine_bench {
     struct engine_bench_config config;
     struct engine *engine;
@@ -24,7 +36,9 @@ struct engine_bench {
     uint32_t filled, copied;           /* tokens that the first sequence, and the others, hold */
     uint32_t *tokens;                  /* [longest] random ids, the same for every sequence */
     uint32_t *blocks;                  /* 0, 1, 2 ... */
-    struct engine_sequence *sequences; /* [max_batch] */
+    struct engine_sequence *sequences; /* [ENGINE_TICKETS, max_batch] of steps in flight */
+    uint32_t most_rows;                /* a step has at most so many */
+    struct timed *steps; /* between two probes: the chunks of a prompt, or decode steps */
     struct kernels_profile profile;
     struct engine_limits limits; /* the last that were measured */
     struct bench_figure *figures;
@@ -59,23 +73,26 @@ static uint32_t pool_blocks(const struct engine_bench *bench)
 
 /* --- steps --- */
 
-/* Rows [position, position + count) of the first `sequences` sequences, in one step. */
-struct rows {
-    uint32_t sequences, position, count;
-    bool draws; /* a token after the last row: not inside a prompt */
-};
-
-static enum status step(struct engine_bench *bench, const struct rows *rows, struct error *err)
+/* `fed`: the tokens are those that the step in flight draws for as many sequences. */
+static void lay_out(const struct engine_bench *bench, const struct rows *rows, bool fed,
+                    struct engine_sequence *sequences)
 {
     uint32_t end = rows->position + rows->count;
     for (uint32_t i = 0; i < rows->sequences; i++)
-        bench->sequences[i] = (struct engine_sequence){.tokens = bench->tokens + rows->position,
-                                                       .token_count = rows->count,
-                                                       .position = rows->position,
-                                                       .blocks = blocks_of(bench, i),
-                                                       .block_count = blocks_for(end),
-                                                       .sample = rows->draws,
-                                                       .sampling = &bench->sampling};
+        sequences[i] = (struct engine_sequence){.tokens = bench->tokens + rows->position,
+                                                .token_count = rows->count,
+                                                .position = rows->position,
+                                                .blocks = blocks_of(bench, i),
+                                                .block_count = blocks_for(end),
+                                                .sample_count = rows->draws,
+                                                .fed = fed,
+                                                .token_from = i,
+                                                .sampling = &bench->sampling};
+}
+
+static enum status step(struct engine_bench *bench, const struct rows *rows, struct error *err)
+{
+    lay_out(bench, rows, false, bench->sequences);
     return engine_step(bench->engine, bench->sequences, rows->sequences, err);
 }
 
@@ -84,7 +101,7 @@ static enum status step(struct engine_bench *bench, const struct rows *rows, str
 static enum status fill(struct engine_bench *bench, uint32_t depth, struct error *err)
 {
     while (bench->filled < depth) {
-        uint32_t count = min_u32(depth - bench->filled, FILL_ROWS);
+        uint32_t count = min_u32(depth - bench->filled, bench->most_rows);
         TRY(step(bench, &(struct rows){1, bench->filled, count, false}, err));
         bench->filled += count;
     }
@@ -123,16 +140,56 @@ static uint32_t chunk_of(const struct engine_bench *bench, uint32_t tokens)
 }
 
 /* Makes a step and adds it to the sample. `ran` is in seconds until `finish`. */
-static enum status timed_step(struct engine_bench *bench, const struct rows *rows,
-                              struct bench_sample *sample, struct error *err)
+static enum status timed_step(struct engine_bench *bench, const struct timed *timed,
+                              struct error *err)
 {
+    struct bench_sample *sample = timed->sample;
     bench->profile = (struct kernels_profile){0};
     uint64_t ran_ns = clock_process_ran_ns(), begun_ns = clock_now_ns();
-    TRY(step(bench, rows, err));
+    TRY(step(bench, &timed->rows, err));
     sample->seconds += (double)(clock_now_ns() - begun_ns) * 1e-9;
     sample->ran += (double)(clock_process_ran_ns() - ran_ns) * 1e-9;
     sample->linear_s += (double)bench->profile.linear * 1e-9;
     sample->attention_s += (double)bench->profile.attention * 1e-9;
+    return STATUS_OK;
+}
+
+/* Makes steps on a device that runs ahead. Decode steps are fed the tokens of the step before. */
+static enum status steps_ahead(struct engine_bench *bench, const struct timed *steps,
+                               uint32_t count, struct error *err)
+{
+    engine_ticket tickets[ENGINE_TICKETS];
+    uint64_t ended_ns = clock_now_ns();
+    for (uint32_t i = 0; i <= count; i++) {
+        struct engine_sequence *next = bench->sequences + i % ENGINE_TICKETS * bench->max_batch;
+        if (i < count) {
+            bool fed = i && steps[i - 1].rows.draws && steps[i].rows.count == 1 &&
+                       engine_feeds(bench->engine, &bench->sampling);
+            lay_out(bench, &steps[i].rows, fed, next);
+            TRY(engine_submit(bench->engine, next, steps[i].rows.sequences,
+                              &tickets[i % ENGINE_TICKETS], err));
+        }
+        if (!i)
+            continue;
+        uint32_t before = (i - 1) % ENGINE_TICKETS;
+        TRY(engine_wait(bench->engine, tickets[before],
+                        bench->sequences + before * bench->max_batch, steps[i - 1].rows.sequences,
+                        err));
+        uint64_t before_ns = ended_ns;
+        ended_ns = clock_now_ns();
+        steps[i - 1].sample->seconds += (double)engine_step_us(bench->engine) * 1e-6;
+        steps[i - 1].sample->wall_s += (double)(ended_ns - before_ns) * 1e-9;
+    }
+    return STATUS_OK;
+}
+
+static enum status timed_steps(struct engine_bench *bench, const struct timed *steps,
+                               uint32_t count, struct error *err)
+{
+    if (engine_runs_ahead(bench->engine))
+        return steps_ahead(bench, steps, count, err);
+    for (uint32_t i = 0; i < count; i++)
+        TRY(timed_step(bench, &steps[i], err));
     return STATUS_OK;
 }
 
@@ -141,20 +198,25 @@ static void finish(const struct engine_bench *bench, struct probes *probes,
 {
     sample->peak_gflops = median(probes->peak_gflops, probes->count);
     sample->read_gbs = median(probes->read_gbs, probes->count);
-    sample->ran /= sample->seconds * bench->config.kernels.threads;
+    if (engine_runs_ahead(bench->engine))
+        sample->ran = sample->seconds / sample->wall_s;
+    else
+        sample->ran /= sample->seconds * bench->config.kernels.threads;
 }
 
 static enum status measure_prefill(struct engine_bench *bench, const struct bench_figure *figure,
                                    struct bench_sample *sample, struct error *err)
 {
     struct probes probes = {.count = 0};
+    uint32_t steps = 0;
     *sample = (struct bench_sample){0};
     probe(bench, &probes);
     for (uint32_t first = 0, count; first < figure->tokens; first += count) {
         count = chunk_of(bench, figure->tokens - first);
         bool is_last = first + count == figure->tokens;
-        TRY(timed_step(bench, &(struct rows){1, first, count, is_last}, sample, err));
+        bench->steps[steps++] = (struct timed){{1, first, count, is_last}, sample};
     }
+    TRY(timed_steps(bench, bench->steps, steps, err));
     probe(bench, &probes);
     finish(bench, &probes, sample);
     bench->filled = max_u32(bench->filled, figure->tokens);
@@ -168,19 +230,23 @@ static enum status measure_depths(struct engine_bench *bench, struct bench_figur
                                   uint32_t count, uint32_t round, struct error *err)
 {
     struct probes probes = {.count = 0};
-    uint32_t steps = bench->config.decode_steps, apart = divide_up(steps, STEP_PROBES);
+    uint32_t steps = bench->config.decode_steps;
+    /* A device has nothing else to do between its steps: they are measured without a break. */
+    uint32_t apart = engine_runs_ahead(bench->engine) ? steps : divide_up(steps, STEP_PROBES);
     for (uint32_t d = 0; d < count; d++) {
         TRY(fill(bench, figures[d]->depth, err));
         figures[d]->samples[round] = (struct bench_sample){0};
     }
-    for (uint32_t i = 0; i < steps; i++) {
-        if (i % apart == 0)
-            probe(bench, &probes);
-        for (uint32_t turn = 0; turn < count; turn++) {
-            struct bench_figure *figure = figures[(i + turn) % count];
-            const struct rows rows = {figure->batch, figure->depth + i, 1, true};
-            TRY(timed_step(bench, &rows, &figure->samples[round], err));
-        }
+    for (uint32_t first = 0; first < steps; first += apart) {
+        uint32_t laid = 0;
+        probe(bench, &probes);
+        for (uint32_t i = first; i < min_u32(first + apart, steps); i++)
+            for (uint32_t turn = 0; turn < count; turn++) {
+                struct bench_figure *figure = figures[(i + turn) % count];
+                bench->steps[laid++] = (struct timed){{figure->batch, figure->depth + i, 1, true},
+                                                      &figure->samples[round]};
+            }
+        TRY(timed_steps(bench, bench->steps, laid, err));
     }
     probe(bench, &probes);
     for (uint32_t d = 0; d < count; d++)
@@ -274,6 +340,7 @@ static enum status open_engine(struct engine_bench *bench, struct error *err)
     uint32_t rows = max_u32(max_u32(prompt_rows, bench->max_batch), WARM_ROWS);
     if (bench->longest > largest(&c->prefill))
         rows = max_u32(rows, FILL_ROWS);
+    bench->most_rows = rows;
     struct engine_config config = {.model_dir = c->model_dir,
                                    .random_weights = c->random_weights,
                                    .weights = c->weights,
@@ -290,7 +357,8 @@ static enum status open_engine(struct engine_bench *bench, struct error *err)
     TRY(engine_open(&config, &bench->engine, err));
     bench->load_s = (double)(clock_now_ns() - begun_ns) * 1e-9;
     TRY(engine_attach_pool(bench->engine, NULL, err));
-    engine_profile_to(bench->engine, &bench->profile);
+    if (!engine_runs_ahead(bench->engine)) /* its calls only queue the work */
+        engine_profile_to(bench->engine, &bench->profile);
     bench->limits = engine_measure_limits(bench->engine);
     return STATUS_OK;
 }
@@ -336,9 +404,13 @@ static enum status make_memory(struct engine_bench *bench, struct error *err)
 {
     bench->tokens = calloc(bench->longest, sizeof *bench->tokens);
     bench->blocks = calloc(pool_blocks(bench), sizeof *bench->blocks);
-    bench->sequences = calloc(bench->max_batch, sizeof *bench->sequences);
+    bench->sequences = calloc((size_t)ENGINE_TICKETS * bench->max_batch, sizeof *bench->sequences);
     bench->figures = calloc(MAX_FIGURES, sizeof *bench->figures);
-    if (!bench->tokens || !bench->blocks || !bench->sequences || !bench->figures)
+    uint32_t prompt = largest(&bench->config.prefill);
+    uint32_t chunks = prompt ? divide_up(prompt, chunk_of(bench, prompt)) : 0;
+    uint32_t decodes = bench->config.decode_steps * bench->config.depth.count;
+    bench->steps = calloc(max_u32(max_u32(chunks, decodes), 1), sizeof *bench->steps);
+    if (!bench->tokens || !bench->blocks || !bench->sequences || !bench->figures || !bench->steps)
         return error_set(err, STATUS_LIMIT, "out of memory");
     for (uint32_t i = 0; i < pool_blocks(bench); i++)
         bench->blocks[i] = i;
@@ -385,6 +457,7 @@ void engine_bench_close(struct engine_bench *bench)
     free(bench->blocks);
     free(bench->sequences);
     free(bench->figures);
+    free(bench->steps);
     free(bench);
 }
 
@@ -403,7 +476,9 @@ struct engine_bench_facts engine_bench_facts(const struct engine_bench *bench)
                                        .load_s = bench->load_s,
                                        .held_bytes = engine_weight_bytes(bench->engine) +
                                                      engine_pool_bytes(bench->engine),
-                                       .peak_bytes = peak_memory_bytes()};
+                                       .peak_bytes = peak_memory_bytes(),
+                                       .device_bytes = bench->limits.device_bytes,
+                                       .is_ahead = engine_runs_ahead(bench->engine)};
 }
 
 const struct bench_figure *engine_bench_figures(const struct engine_bench *bench, uint32_t *count)

@@ -3,6 +3,9 @@
  * (engine_measure_limits), which other programs and the host's other guests change by the minute.
  * Depths of one batch are measured step by step in turns, so that they compare.
  *
+ * On a device that runs ahead, each step is handed over before the one before it has ended, as a
+ * worker does: decode steps are fed the tokens that the device draws. Seconds are the device's.
+ *
  * Owner: one thread, which becomes the engine's step thread. */
 #ifndef BATON_CLI_ENGINE_BENCH_H
 #define BATON_CLI_ENGINE_BENCH_H
@@ -41,11 +44,13 @@ struct engine_bench_config {
     void *context;
 };
 
-/* One measurement in one round. Rates are per wall time; limits are per time that the threads
- * ran. */
+/* One measurement in one round. Rates are per wall time, or per time of the device; limits are per
+ * time that the threads ran. */
 struct bench_sample {
     double seconds;
-    double ran;                   /* 0 .. 1: share of the time that the threads had a CPU */
+    /* 0 .. 1: share of the time that the threads had a CPU, or in which the device had a step */
+    double ran;
+    double wall_s;                /* on a device: the steps' time with what was between them */
     double linear_s, attention_s; /* parts of the seconds */
     double peak_gflops, read_gbs; /* limits, measured meanwhile */
 };
@@ -78,8 +83,10 @@ struct engine_bench_facts {
     uint32_t threads, chunk;                  /* chunk: as configured */
     uint64_t weight_bytes;                    /* read by a step */
     double load_s;
-    uint64_t held_bytes; /* packed weights and KV pool */
-    uint64_t peak_bytes; /* peak memory since the engine was opened; 0: not known */
+    uint64_t held_bytes;   /* packed weights and KV pool */
+    uint64_t peak_bytes;   /* peak memory since the engine was opened; 0: not known */
+    uint64_t device_bytes; /* taken of a device's own memory; 0: it has none, or is the host */
+    bool is_ahead;         /* a device that runs ahead: see the top */
 };
 struct engine_bench_facts engine_bench_facts(const struct engine_bench *bench);
 /* Returns prefills first, then decode by depth and batch. Valid until the bench is closed. */

@@ -18,7 +18,7 @@ enum value {
     ATTENTION_TIME,
     ATTENTION_GFLOPS,
     ATTENTION_GBS,
-    RAN, /* share of the time that threads had a CPU */
+    RAN, /* share of the time that threads had a CPU, or the device a step */
     PEAK_GFLOPS,
     READ_GBS,
     VALUES
@@ -100,56 +100,69 @@ static void add_head(const struct engine_bench *bench, uint32_t rounds, struct s
             out, "memory at its peak: %.3f GB, %.2f times packed weights and KV pool (%.3f GB)\n",
             1e-9 * (double)facts.peak_bytes, (double)facts.peak_bytes / (double)facts.held_bytes,
             1e-9 * (double)facts.held_bytes);
+    if (facts.device_bytes)
+        str_addf(out, "memory of the device: %.3f GB\n", 1e-9 * (double)facts.device_bytes);
     if (facts.chunk)
         str_addf(out, "prompts in steps of at most %u rows\n", facts.chunk);
     cpu_facts_name(cpu, sizeof cpu);
-    str_addf(out, "%s%sat best: %.1f GFLOP/s (%s), %.2f GB/s read of the %.3f GB of weights\n", cpu,
+    const char *read = facts.is_ahead ? "copied, beside" : "read of";
+    str_addf(out, "%s%sat best: %.1f GFLOP/s (%s), %.2f GB/s %s the %.3f GB of weights\n", cpu,
              *cpu ? ", " : "", medians[PEAK_GFLOPS],
-             *facts.instruction ? facts.instruction : "not known here", medians[READ_GBS],
+             *facts.instruction ? facts.instruction : "not known here", medians[READ_GBS], read,
              1e-9 * (double)facts.weight_bytes);
 }
 
-static const char prefill_head[] =
-    "\n                                            linear layers       attention\n"
-    "  prefill     tokens/s    GFLOP/s  of peak   time  of peak   time  GFLOP/s   CPU\n";
-static const char decode_head[] =
-    "\n                                                     linear layers       attention\n"
-    "depth  batch  tokens/s    ms/step  of peak     GB/s  of read   time"
-    "  of read   time     GB/s   CPU\n";
+/* Heads of tables: by device (operations have no times of their own there) and decode. */
+static const char *const heads[2][2] = {
+    {"\n                                            linear layers       attention\n"
+     "  prefill     tokens/s    GFLOP/s  of peak   time  of peak   time  GFLOP/s   CPU\n",
+     "\n                                                     linear layers       attention\n"
+     "depth  batch  tokens/s    ms/step  of peak     GB/s  of read   time"
+     "  of read   time     GB/s   CPU\n"},
+    {"\n  prefill     tokens/s    GFLOP/s  of peak  busy\n",
+     "\ndepth  batch  tokens/s    ms/step  of peak     GB/s  of copy  busy\n"},
+};
 
-static void add_prefill(const struct bench_figure *figure, const double *m, struct str *out)
+static void add_prefill(const struct bench_figure *figure, const double *m, bool device,
+                        struct str *out)
 {
-    str_addf(out, "  %7u  %11.2f  %9.1f  %6.0f%%  %4.0f%%  %6.0f%%  %4.0f%%  %7.1f  %3.0f%%\n",
-             figure->tokens, m[TOKENS_PER_S], m[GFLOPS], 100 * m[OF_PEAK], 100 * m[LINEAR_TIME],
-             100 * m[LINEAR_OF_PEAK], 100 * m[ATTENTION_TIME], m[ATTENTION_GFLOPS], 100 * m[RAN]);
+    str_addf(out, "  %7u  %11.2f  %9.1f  %6.0f%%", figure->tokens, m[TOKENS_PER_S], m[GFLOPS],
+             100 * m[OF_PEAK]);
+    if (!device)
+        str_addf(out, "  %4.0f%%  %6.0f%%  %4.0f%%  %7.1f", 100 * m[LINEAR_TIME],
+                 100 * m[LINEAR_OF_PEAK], 100 * m[ATTENTION_TIME], m[ATTENTION_GFLOPS]);
+    str_addf(out, "  %3.0f%%\n", 100 * m[RAN]);
 }
 
-static void add_decode(const struct bench_figure *figure, const double *m, struct str *out)
+static void add_decode(const struct bench_figure *figure, const double *m, bool device,
+                       struct str *out)
 {
-    str_addf(out,
-             "%5u  %5u  %8.2f  %9.2f  %6.0f%%  %7.2f  %6.0f%%  %4.0f%%  %6.0f%%  %4.0f%%  %7.2f  "
-             "%3.0f%%\n",
-             figure->depth, figure->batch, m[TOKENS_PER_S], m[STEP_MS], 100 * m[OF_PEAK], m[GBS],
-             100 * m[OF_READ], 100 * m[LINEAR_TIME], 100 * m[LINEAR_OF_READ],
-             100 * m[ATTENTION_TIME], m[ATTENTION_GBS], 100 * m[RAN]);
+    str_addf(out, "%5u  %5u  %8.2f  %9.2f  %6.0f%%  %7.2f  %6.0f%%", figure->depth, figure->batch,
+             m[TOKENS_PER_S], m[STEP_MS], 100 * m[OF_PEAK], m[GBS], 100 * m[OF_READ]);
+    if (!device)
+        str_addf(out, "  %4.0f%%  %6.0f%%  %4.0f%%  %7.2f", 100 * m[LINEAR_TIME],
+                 100 * m[LINEAR_OF_READ], 100 * m[ATTENTION_TIME], m[ATTENTION_GBS]);
+    str_addf(out, "  %3.0f%%\n", 100 * m[RAN]);
 }
 
 void engine_bench_table(const struct engine_bench *bench, uint32_t rounds, struct str *out)
 {
     uint32_t count;
     const struct bench_figure *figures = engine_bench_figures(bench, &count);
-    bool disturbed = false;
+    bool disturbed = false, device = engine_bench_facts(bench).is_ahead;
     add_head(bench, rounds, out);
     for (uint32_t i = 0; i < count; i++) {
         double medians[VALUES];
         bool decode = !figures[i].tokens;
         if (i == 0 || decode != !figures[i - 1].tokens)
-            str_add(out, decode ? decode_head : prefill_head);
+            str_add(out, heads[device][decode]);
         compute_medians(&figures[i], rounds, medians);
-        (decode ? add_decode : add_prefill)(&figures[i], medians, out);
-        disturbed |= medians[RAN] < BENCH_QUIET;
+        (decode ? add_decode : add_prefill)(&figures[i], medians, device, out);
+        disturbed |= !device && medians[RAN] < BENCH_QUIET;
     }
-    engine_bench_add_cached(engine_bench_facts(bench).weight_bytes, cpu_facts_cache_bytes(), out);
+    if (!device)
+        engine_bench_add_cached(engine_bench_facts(bench).weight_bytes, cpu_facts_cache_bytes(),
+                                out);
     if (disturbed)
         str_add(out, "CPU below 96%: " BENCH_DISTURBED
                      "; the figures are lower than a quiet machine's\n");
@@ -196,9 +209,9 @@ void engine_bench_json(const struct engine_bench *bench, uint32_t rounds, struct
     str_addf(out,
              "{\"numerics\": \"%s\", \"isa\": \"%s\", \"instruction\": \"%s\", \"threads\": %u, "
              "\"weight_bytes\": %" PRIu64 ", \"load_s\": %.4f, \"held_bytes\": %" PRIu64
-             ", \"peak_bytes\": %" PRIu64 ", \"figures\": [",
+             ", \"peak_bytes\": %" PRIu64 ", \"device_bytes\": %" PRIu64 ", \"figures\": [",
              facts.numerics, facts.isa, facts.instruction, facts.threads, facts.weight_bytes,
-             facts.load_s, facts.held_bytes, facts.peak_bytes);
+             facts.load_s, facts.held_bytes, facts.peak_bytes, facts.device_bytes);
     for (uint32_t i = 0; i < count; i++) {
         str_add(out, i ? ",\n" : "\n");
         add_figure(&figures[i], rounds, out);

@@ -90,12 +90,20 @@ static void add_attainment(struct str *out, const struct load_report *report,
     add_scale(out, "Scale of objectives that 90% meet:", report->scale_90);
     add_scale(out, "Scale of objectives that 99% meet:", report->scale_99);
     str_add(out, "Attainment by prompt length:\n");
-    for (int i = 0; i < LOAD_DECILES; i++)
-        if (report->deciles[i].requests)
-            str_addf(out, "%10u .. %-6u tokens, %6u requests %9.1f%%\n",
-                     report->deciles[i].shortest, report->deciles[i].longest,
-                     report->deciles[i].requests,
-                     100 * share_of(report->deciles[i].good, report->deciles[i].requests));
+    struct load_group rows[LOAD_DECILES];
+    size_t count = 0;
+    for (int i = 0; i < LOAD_DECILES; i++) {
+        const struct load_group *group = &report->deciles[i];
+        if (count && group->requests && group->longest == rows[count - 1].shortest) {
+            rows[count - 1].requests += group->requests; /* prompts of one length are one row */
+            rows[count - 1].good += group->good;
+        } else if (group->requests) {
+            rows[count++] = *group;
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        str_addf(out, "%10u .. %-6u tokens, %6u requests %9.1f%%\n", rows[i].shortest,
+                 rows[i].longest, rows[i].requests, 100 * share_of(rows[i].good, rows[i].requests));
 }
 
 void load_report_table(const struct load_report *report, const struct load_labels *labels,

@@ -86,8 +86,9 @@ static const struct config_setting table[] = {
      .help = "SLO class of the requests, one of a Baton router's; empty: its default. The request "
              "before the run, ...probe, and warm-ups have it, too",
      .flag_only = true},
-    {"request-id-prefix", CONFIG_STRING, AT(id_prefix), "bench-",
-     .help = "Beginning of the header x-request-id"},
+    {"request-id-prefix", CONFIG_STRING, AT(id_prefix), "",
+     .help = "Beginning of the header x-request-id, and of ids for `baton explain`; empty: bench- "
+             "and eight hex digits that are drawn for each run"},
     /* datasets */
     {"dataset-name", CONFIG_ENUM, AT(dataset), "random", .choices = serve_datasets,
      .help = "The requests' lengths and words"},

@@ -21,7 +21,7 @@
 
 const char *const up_compute_names[] = {"fast", "f32", NULL};
 static const char *const internal_tls_names[] = {"auto", "off", NULL}; /* enum up_internal_tls */
-static const char *const transport_names[] = {"auto", "shm", "tcp", NULL};
+static const char *const transport_names[] = {"auto", "shm", "tcp", "cuda", "rdma", NULL};
 static const char *const off_on[] = {"off", "on", NULL};
 static const char *const log_level_names[] = {"debug", "info", "warn", "error", NULL};
 
@@ -104,9 +104,8 @@ static const struct config_setting settings_table[] = {
              "explain"},
     {"decisions", CONFIG_U64, AT(decisions), "1000", "0", "100000",
      .help = "Newest sampled decisions that the router keeps, about 2.5 KB each"},
-    {"placement-policy", CONFIG_ENUM, AT(placement_policy), "least-tokens",
-     .choices = placement_policy_names,
-     .help = "The rule by which the router chooses the workers of a request"},
+    {"placement-policy", CONFIG_ENUM, AT(placement_policy), "auto",
+     .choices = placement_policy_names, .help = PLACEMENT_POLICY_HELP},
     {"reasoning", CONFIG_ENUM, AT(reasoning), "on", .choices = off_on,
      .help = "Whether a chat's reasoning is apart, in reasoning_content; off: content has it"},
     {"threads", CONFIG_U64, AT(threads), "0", "0", "256",

@@ -608,10 +608,14 @@ static enum status print_verdict(const struct json_value *decision, struct str *
     TRY(json_get_bool(decision, "calibrated", &calibrated, err));
     TRY(read_count(decision, "retry_after_s", &retry_s, err));
     if (used >= 0)
-        str_addf(out, "  P(miss) %.1f%% by what became of such predictions%s.\n", used * 100,
-                 calibrated ? "" : ".\n  Not enough is known of them yet to act on it");
+        str_addf(
+            out, "  P(miss) %.1f%% by what became of such predictions%s.\n", used * 100,
+            calibrated
+                ? ""
+                : ".\n  The class isn't calibrated: fewer than 200 such outcomes, or they differ");
     if (!strcmp(verdict, "rejected"))
-        str_addf(out, "  It was rejected (slo_unattainable): try again after %" PRId64 " s.\n",
+        str_addf(out, "  It was rejected (slo_unattainable%s): try again after %" PRId64 " s.\n",
+                 calibrated ? "" : ", by the bound of held requests or its length's share",
                  retry_s);
     else if (!strcmp(verdict, "held"))
         str_add(out, "  It was held: it waits behind all requests that can attain.\n");

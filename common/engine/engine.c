@@ -28,6 +28,9 @@ static enum status check_config(const struct engine_config *config, struct error
     if (config->max_rows < 1 || config->max_rows > MAX_ROWS)
         return error_set(err, STATUS_INVALID, "max_rows must be from 1 to %u, got %u", MAX_ROWS,
                          config->max_rows);
+    if (config->gpu_rows > MAX_ROWS)
+        return error_set(err, STATUS_INVALID, "gpu_rows must be at most %u, got %u", MAX_ROWS,
+                         config->gpu_rows);
     if (config->max_sequences < 1 || config->max_sequences > MAX_SEQUENCES)
         return error_set(err, STATUS_INVALID, "max_sequences must be from 1 to %u, got %u",
                          MAX_SEQUENCES, config->max_sequences);
@@ -147,6 +150,11 @@ uint32_t engine_context(const struct engine *engine)
     return engine->context;
 }
 
+uint32_t engine_max_rows(const struct engine *engine)
+{
+    return engine->config.max_rows;
+}
+
 uint64_t engine_model_hash(const struct engine *engine)
 {
     return engine->model_hash;
@@ -155,6 +163,11 @@ uint64_t engine_model_hash(const struct engine *engine)
 uint64_t engine_numerics_id(const struct engine *engine)
 {
     return engine->numerics_id;
+}
+
+enum device engine_device(const struct engine *engine)
+{
+    return engine->device == DEVICE_AUTO ? DEVICE_CPU : engine->device;
 }
 
 const char *engine_isa(const struct engine *engine)
@@ -172,6 +185,16 @@ void *engine_pool_address(const struct engine *engine)
     return engine->pool_address;
 }
 
+bool engine_has_device_memory(const struct engine *engine)
+{
+    return engine->has_device_memory;
+}
+
+const struct kv_copier *engine_pool_copier(const struct engine *engine)
+{
+    return engine->copier.host ? &engine->copier : NULL;
+}
+
 const uint32_t *engine_end_ids(const struct engine *engine, uint32_t *count)
 {
     *count = engine->model.end_ids.count;
@@ -186,6 +209,13 @@ struct engine_counters engine_counters(const struct engine *engine)
 struct engine_limits engine_measure_limits(struct engine *engine)
 {
     return engine->ops->measure_limits(engine);
+}
+
+enum status engine_watch_device(struct engine *engine, uint32_t timeout_ms,
+                                struct device_health *health)
+{
+    return engine->ops->watch_device ? engine->ops->watch_device(engine, timeout_ms, health)
+                                     : STATUS_UNSUPPORTED;
 }
 
 void engine_profile_to(struct engine *engine, struct kernels_profile *profile)

@@ -24,3 +24,10 @@ enum status engine_check_kv(bool f32, enum kv_choice kv, struct error *err)
     enum kv_type type;
     return kv_choice_type(kv, f32 ? KV_F32 : KV_BF16, &type, err);
 }
+
+enum status engine_check_device(const char *text, struct error *err)
+{
+    enum device device;
+    uint32_t ordinal;
+    return device_parse(text, &device, &ordinal, err);
+}

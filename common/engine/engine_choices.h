@@ -26,5 +26,7 @@ enum status kv_choice_type(enum kv_choice choice, enum kv_type floats, enum kv_t
 enum status engine_check_weights(bool f32, enum weight_choice weights,
                                  enum model_quantization folder, struct error *err) WARN_UNUSED;
 enum status engine_check_kv(bool f32, enum kv_choice kv, struct error *err) WARN_UNUSED;
+/* The text of a setting. STATUS_INVALID: none of DEVICE_FORMS. */
+enum status engine_check_device(const char *text, struct error *err) WARN_UNUSED;
 
 #endif

@@ -24,6 +24,8 @@ struct engine_ops {
     enum status (*moves_done)(struct engine *engine);
     void (*interrupt)(struct engine *engine); /* NULL: no step sleeps */
     struct engine_limits (*measure_limits)(struct engine *engine);
+    enum status (*watch_device)(struct engine *engine, uint32_t timeout_ms,
+                                struct device_health *health); /* NULL: it has none */
     void (*profile_to)(struct engine *engine, struct kernels_profile *profile); /* NULL: can't */
 };
 
@@ -35,18 +37,28 @@ struct engine {
     uint32_t context;
     size_t pool_bytes, slot_bytes, weight_bytes;
     bool has_pool;
-    bool runs_ahead, feeds; /* set by the kind when it opens; feeds: its device draws tokens */
-    uint32_t in_flight;     /* steps */
-    engine_ticket next;     /* the next step's */
-    uint32_t samples;       /* the last submitted step's */
-    uint64_t step_us;       /* the last ended step's time on the device; 0: not known */
-    void *pool_address;     /* NULL: none yet, or not on the host */
-    char *slots;            /* [swap_blocks] blocks on the host, the kind's own */
+    bool runs_ahead, feeds;  /* set by the kind when it opens; feeds: its device draws tokens */
+    uint32_t in_flight;      /* steps */
+    engine_ticket next;      /* the next step's */
+    uint32_t samples;        /* the last submitted step's */
+    uint64_t step_us;        /* the last ended step's time on the device; 0: not known */
+    void *pool_address;      /* NULL: none yet, or not on the host */
+    bool has_device_memory;  /* set by the kind when it opens */
+    enum device device;      /* the same; AUTO: the kind has none */
+    struct kv_copier copier; /* set by attach_pool if it makes a pool on a device, else zeroed */
+    char *slots;             /* [swap_blocks] blocks on the host, the kind's own */
     struct engine_counters counters;
     uint64_t model_hash, numerics_id;
     char numerics_name[128];
     const char *isa;
 };
+
+/* Returns the most rows of a step that draw tokens. */
+static inline uint32_t engine_most_samples(const struct engine_config *config)
+{
+    uint64_t samples = (uint64_t)config->max_sequences * (1 + (uint64_t)config->draft_tokens);
+    return samples < config->max_rows ? (uint32_t)samples : config->max_rows;
+}
 
 /* For a kind that opens itself. `engine` is zeroed, with its ops and config. engine_read_model
  * reads the model's configuration and settles the context; engine_set_layout sets the layout and

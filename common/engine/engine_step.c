@@ -39,20 +39,26 @@ static enum status check_sequence(const struct engine *engine, const struct engi
         if (s->blocks[i] >= engine->config.block_count)
             return error_set(err, STATUS_INVALID, "sequence %u: block id %u, the pool has %u",
                              number, s->blocks[i], engine->config.block_count);
-    if (s->fed && (!engine->in_flight || s->token_count != 1 || s->token_from >= engine->samples ||
-                   !s->sampling || !engine_feeds(engine, s->sampling)))
+    if (s->fed && (!engine->in_flight || s->token_from >= engine->samples || !s->sampling ||
+                   s->sample_count != s->token_count || !engine_feeds(engine, s->sampling)))
         return error_set(err, STATUS_INVALID,
                          "sequence %u: sample %u of the step before can't be fed to %u rows",
                          number, s->token_from, s->token_count);
-    for (uint32_t i = 0; !s->fed && i < s->token_count; i++)
+    for (uint32_t i = s->fed; i < s->token_count; i++)
         if (s->tokens[i] >= engine->model.shape.vocab)
             return error_set(err, STATUS_INVALID, "sequence %u: token id %u, the vocabulary has %u",
                              number, s->tokens[i], engine->model.shape.vocab);
-    if (s->prompt_rows > s->token_count || (s->sample && !s->sampling))
+    if (s->prompt_rows > s->token_count || (s->sample_count && !s->sampling))
         return error_set(err, STATUS_INVALID,
                          "sequence %u: %u prompt rows of %u, sampling parameters %s", number,
                          s->prompt_rows, s->token_count, s->sampling ? "given" : "missing");
-    if (s->sample && logit_edits_penalizes(s->sampling) &&
+    bool drafts = s->sample_count > 1;
+    if (s->sample_count > s->token_count || s->sample_count > 1 + engine->config.draft_tokens ||
+        (drafts && (!engine_drafts(s->sampling) || s->allowed || s->ban_end || s->reads_logits)))
+        return error_set(err, STATUS_INVALID,
+                         "sequence %u: %u of %u rows draw tokens, with %u drafts at most", number,
+                         s->sample_count, s->token_count, engine->config.draft_tokens);
+    if (s->sample_count && logit_edits_penalizes(s->sampling) &&
         (!s->history || s->index > s->position + s->token_count))
         return error_set(err, STATUS_INVALID, "sequence %u: penalties for %u tokens without them",
                          number, s->index);
@@ -85,8 +91,13 @@ bool engine_runs_ahead(const struct engine *engine)
 
 bool engine_feeds(const struct engine *engine, const struct sampling *sampling)
 {
-    return engine->feeds && !logit_edits_penalizes(sampling) && !sampling->bias_count &&
-           !sampling->min_tokens && !sampling->logprobs;
+    return engine->feeds && engine_drafts(sampling);
+}
+
+bool engine_drafts(const struct sampling *sampling)
+{
+    return !logit_edits_penalizes(sampling) && !sampling->bias_count && !sampling->min_tokens &&
+           !sampling->logprobs;
 }
 
 enum status engine_submit(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
@@ -101,7 +112,7 @@ enum status engine_submit(struct engine *engine, struct engine_sequence *sequenc
     engine->in_flight++;
     engine->samples = 0;
     for (uint32_t i = 0; i < count; i++)
-        engine->samples += sequences[i].sample;
+        engine->samples += sequences[i].sample_count;
     return STATUS_OK;
 }
 
@@ -112,11 +123,14 @@ enum status engine_wait(struct engine *engine, engine_ticket ticket,
            ticket == (engine->next + ENGINE_TICKETS - engine->in_flight) % ENGINE_TICKETS);
     engine->in_flight--;
     TRY(engine->ops->wait(engine, ticket, sequences, count, err));
+    bool decodes = true;
     for (uint32_t i = 0; i < count; i++) {
+        decodes &= sequences[i].sample_count == sequences[i].token_count;
         engine->counters.prompt_rows += sequences[i].prompt_rows;
         engine->counters.decode_rows += sequences[i].token_count - sequences[i].prompt_rows;
     }
     engine->counters.steps++;
+    engine->counters.decode_steps += decodes;
     return STATUS_OK;
 }
 

@@ -378,12 +378,30 @@ void session_relay_prefilled(struct session *session, Baton__Worker__V1__Prefill
         session_send_prefilled(session, prefilled);
 }
 
-void session_send_load(struct session *session, const struct step_load *load, uint64_t now_us)
+void session_send_load(struct session *session, const struct step_load *load,
+                       const struct device_health *device, uint64_t now_us)
 {
     if (!session->stream || now_us - session->last_load_us < LOAD_INTERVAL_US)
         return;
     session->last_load_us = now_us;
     Baton__Worker__V1__Load message = load_of(session, load, now_us);
+    Baton__Worker__V1__DeviceHealth health = BATON__WORKER__V1__DEVICE_HEALTH__INIT;
+    uint64_t *const numbers[DEVICE_NUMBERS] = {
+        [DEVICE_MEMORY_USED_BYTES] = &health.memory_used_bytes,
+        [DEVICE_MEMORY_TOTAL_BYTES] = &health.memory_total_bytes,
+        [DEVICE_CLOCK_HERTZ] = &health.clock_hertz,
+        [DEVICE_POWER_WATTS] = &health.power_watts,
+        [DEVICE_TEMPERATURE_CELSIUS] = &health.temperature_celsius,
+        [DEVICE_ECC_CORRECTED] = &health.ecc_corrected,
+        [DEVICE_ECC_UNCORRECTED] = &health.ecc_uncorrected,
+        [DEVICE_XIDS] = &health.xids,
+    };
+    for (int i = 0; device && i < DEVICE_NUMBERS; i++)
+        *numbers[i] = device->numbers[i] > 0 ? (uint64_t)device->numbers[i] : 0;
+    if (device) {
+        health.slowdowns = device->slowdowns;
+        message.device = &health;
+    }
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_LOAD;
     up.load = &message;

@@ -6,6 +6,7 @@
 #ifndef BATON_WORKER_SESSION_H
 #define BATON_WORKER_SESSION_H
 
+#include "common/base/domain/device_health.h"
 #include "common/base/domain/worker_info.h"
 #include "common/engine/sched/sequence.h"
 #include "common/worker/step_loop.h"
@@ -70,7 +71,8 @@ void session_send_prefilled(struct session *session, Baton__Worker__V1__Prefille
  * if the router would count it twice. */
 void session_relay_prefilled(struct session *session, Baton__Worker__V1__Prefilled *prefilled);
 void session_send_cache(struct session *session, const struct prefix_event *events, uint32_t count);
-/* Sends a load report, at most every 100 ms. */
-void session_send_load(struct session *session, const struct step_load *load, uint64_t now_us);
+/* Sends a load report, at most every 100 ms. `device`: NULL: not known. */
+void session_send_load(struct session *session, const struct step_load *load,
+                       const struct device_health *device, uint64_t now_us);
 
 #endif

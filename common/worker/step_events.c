@@ -21,6 +21,7 @@ enum status step_events_init(struct step_events *events, uint32_t max_sequences)
             return STATUS_LIMIT;
         }
         event->logprobs = logprobs;
+        event->token_capacity = max_sequences;
         step_events_recycle(events, event);
     }
     return STATUS_OK;
@@ -82,6 +83,7 @@ void step_events_post_banned(struct step_events *events, struct sequence_key key
 
 struct step_token *step_event_add_token(struct step_event *event, const struct sequence *sequence)
 {
+    ASSERT(event->token_count < event->token_capacity);
     struct step_token *token = &event->tokens[event->token_count++];
     *token = (struct step_token){.key = sequence->key,
                                  .index = sequence_answer_count(sequence),
@@ -97,15 +99,16 @@ void step_events_post_scores(struct step_events *events, struct sequence_key key
     for (uint32_t done = 0; done < count;) {
         struct step_event *event = step_events_take(events, STEP_PROMPT_LOGPROBS, key);
         event->first_token = first_token + done;
-        while (done < count && step_event_has_room(event))
+        while (done < count && event->logprobs_count < STEP_EVENT_LOGPROBS)
             event->logprobs[event->logprobs_count++] = scores[done++];
         step_events_post(events, event);
     }
 }
 
-bool step_event_has_room(const struct step_event *event)
+bool step_event_has_room(const struct step_event *event, bool with_logprobs)
 {
-    return event->logprobs_count < STEP_EVENT_LOGPROBS;
+    return event->token_count < event->token_capacity &&
+           (!with_logprobs || event->logprobs_count < STEP_EVENT_LOGPROBS);
 }
 
 void step_event_add_logprobs(struct step_event *event, struct step_token *token,
@@ -113,7 +116,7 @@ void step_event_add_logprobs(struct step_event *event, struct step_token *token,
 {
     if (!logprobs->given)
         return;
-    ASSERT(step_event_has_room(event));
+    ASSERT(event->logprobs_count < STEP_EVENT_LOGPROBS);
     event->logprobs[event->logprobs_count] = *logprobs;
     token->logprobs = &event->logprobs[event->logprobs_count++];
 }
@@ -131,6 +134,10 @@ void step_load_publish(struct step_load *load, const struct engine *engine,
     atomic_store(&load->prompt_rows, counters.prompt_rows);
     atomic_store(&load->decode_rows, counters.decode_rows);
     atomic_store(&load->steps, counters.steps);
+    atomic_store(&load->recorded_steps, counters.recorded_steps);
+    atomic_store(&load->launched_steps, counters.decode_steps - counters.recorded_steps);
+    atomic_store(&load->device_us, counters.device_us);
+    atomic_store(&load->idle_us, counters.idle_us);
     struct scheduler_load now = scheduler_load(scheduler);
     atomic_store(&load->waiting, now.waiting);
     atomic_store(&load->running, now.running);

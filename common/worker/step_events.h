@@ -22,7 +22,8 @@
 
 /* Events in the pool. The step thread waits while the receiver holds all of them. */
 #define STEP_LOOP_EVENTS 256
-/* Tokens with logprobs in one event, at most. A step that draws more of them takes more events. */
+/* Tokens with logprobs in one event, at most. A step that draws more of them, or more tokens than
+ * there may be sequences, takes more events. */
 #define STEP_EVENT_LOGPROBS 32
 /* Reports of steps in one event, at most. */
 #define STEP_EVENT_REPORTS 16
@@ -77,8 +78,8 @@ struct step_event {
     /* STEP_TOKENS, STEP_DONE: steps since the last such event, up to the tokens' own. */
     uint32_t report_count;
     struct step_report reports[STEP_EVENT_REPORTS];
-    uint32_t token_count;
-    struct step_token tokens[]; /* [max_sequences] */
+    uint32_t token_count, token_capacity;
+    struct step_token tokens[]; /* [token_capacity]: the most sequences */
 };
 
 struct step_events {
@@ -124,7 +125,8 @@ struct step_token *step_event_add_token(struct step_event *event, const struct s
 void step_events_post_scores(struct step_events *events, struct sequence_key key,
                              uint32_t first_token, const struct token_logprobs *scores,
                              uint32_t count);
-bool step_event_has_room(const struct step_event *event);
+/* Returns true if one more token has room, or one with logprobs. */
+bool step_event_has_room(const struct step_event *event, bool with_logprobs);
 /* Copies the logprobs, if any are given, into the event. It must have room. */
 void step_event_add_logprobs(struct step_event *event, struct step_token *token,
                              const struct token_logprobs *logprobs);
@@ -148,7 +150,10 @@ struct step_load {
     _Atomic uint32_t preempted, swapped_blocks; /* now */
     _Atomic uint64_t queued_tokens, reserved_tokens, unconfirmed_tokens;
     _Atomic uint64_t prompt_rows, decode_rows, steps;
-    _Atomic uint64_t steps_failed; /* in all */
+    _Atomic uint64_t recorded_steps, launched_steps; /* decode steps, by graph or not */
+    _Atomic uint64_t device_us, idle_us;             /* as engine_counters */
+    _Atomic uint64_t drafts, drafts_accepted;        /* drafts are rows of answers, too */
+    _Atomic uint64_t steps_failed;                   /* in all */
     /* The step thread has been at its present round (jobs, then a step) since then; 0: it waits for
      * a job. */
     _Atomic uint64_t round_began_us;

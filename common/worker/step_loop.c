@@ -103,6 +103,7 @@ static void add_now(struct step_loop *loop, struct job *job)
     enum status status = take_constraint(loop, job, &err);
     job->spec.needs_token =
         job->spec.constraint || !engine_feeds(loop->config.engine, &job->spec.sampling);
+    job->spec.may_draft = !job->spec.constraint && engine_drafts(&job->spec.sampling);
     if (status == STATUS_OK)
         status = scheduler_add(loop->scheduler, &job->spec, &err);
     if (status != STATUS_OK)
@@ -360,6 +361,7 @@ static void loop_free(struct step_loop *loop)
     for (int i = 0; i < ENGINE_TICKETS; i++) {
         free(loop->run.flights[i].inputs);
         free(loop->run.flights[i].scores);
+        free(loop->run.flights[i].draws);
     }
     free(loop->run.constrained);
     free(loop);
@@ -377,11 +379,15 @@ static enum status loop_allocate(struct step_loop *loop)
         .max_sequences = config->max_sequences,
         .chunk_tokens = config->chunk_tokens,
         .chunk_us = config->chunk_us,
+        .prompts_first = config->prompts_first,
         .context = engine_context(config->engine),
         .end_ids = end_ids,
         .end_id_count = end_id_count,
         .max_batch_sequences = config->max_batch_sequences,
         .max_batch_tokens = config->max_batch_tokens,
+        .draft_tokens = config->draft_tokens,
+        .drafter = config->drafter,
+        .drafter_context = config->drafter_context,
         .policy = config->policy,
         .starve_us = config->starve_us,
         .overtake_us = config->overtake_us,
@@ -413,7 +419,9 @@ static enum status loop_allocate(struct step_loop *loop)
         struct step_flight *flight = &loop->run.flights[i];
         flight->inputs = calloc(config->max_sequences, sizeof *flight->inputs);
         flight->scores = calloc(config->chunk_tokens, sizeof *flight->scores);
-        if (!flight->inputs || !flight->scores)
+        size_t drafts = (size_t)config->max_sequences * config->draft_tokens;
+        flight->draws = calloc(drafts + 1, sizeof *flight->draws);
+        if (!flight->inputs || !flight->scores || !flight->draws)
             return STATUS_LIMIT;
     }
     if (!loop->run.constrained)

@@ -25,18 +25,22 @@ struct step_loop_config {
     uint32_t chunk_tokens, max_sequences;
     uint64_t chunk_us;
     uint32_t max_batch_sequences, max_batch_tokens;
+    uint32_t draft_tokens; /* and as the engine's */
+    scheduler_drafter *drafter;
+    void *drafter_context;
     uint32_t block_count, swap_blocks;
     enum policy_kind policy;
     uint64_t starve_us, overtake_us;
-    bool grow, prefix_cache;
+    bool prompts_first, grow, prefix_cache;
     enum eviction_policy eviction;
     struct cost_model cost;
     int cpu; /* the step thread is pinned to this core; -1: not pinned */
     /* Steps are reported, in STEP_TOKENS and STEP_DONE. */
     bool sends_reports;
-    /* When so many steps in a row have failed, `broken` is called on the step thread. 0: never. */
+    /* When so many steps in a row have failed, `broken` is called on the step thread. 0: never. It
+     * is called at once, with `lost`, if the device is lost to this process. */
     uint32_t failed_limit;
-    void (*broken)(void *context);
+    void (*broken)(void *context, bool lost);
     void *broken_context;
     /* A round of work that takes longer is not waited for at the end. 0: any is. */
     uint64_t stall_us;

@@ -46,7 +46,7 @@ static struct engine_sequence engine_input(const struct planned_rows *part)
         .prompt_rows = prompt_left < part->row_count ? prompt_left : part->row_count,
         .fed = part->token_from != PLANNED_TOKENS_KNOWN,
         .token_from = part->token_from,
-        .sample = part->samples,
+        .sample_count = part->samples ? 1 + part->draft_count : 0,
         .sampling = &sequence->sampling,
         .index = answer,
         .history = sequence->tokens,
@@ -79,29 +79,29 @@ static void distrust(struct step_run *run, enum status status)
 }
 
 /* Fails the sequence: its own settings rule out every token, here and elsewhere. */
-static void banned(struct step_run *run, const struct planned_rows *part)
+static void banned(struct step_run *run, struct sequence *sequence, uint32_t position)
 {
-    struct sequence *sequence = part->sequence;
     struct error err;
     error_set(&err, STATUS_INVALID,
               !sequence->constraint ? "at position %u every token is banned by logit_bias"
               : sequence->sampling.bias_count
                   ? "at position %u the constraint allows no token that logit_bias doesn't ban"
                   : "at position %u the model has no token for what the constraint needs next",
-              part->first);
+              position);
     scheduler_fail(run->scheduler, sequence);
     step_events_post_banned(run->events, sequence->key, &err);
 }
 
-/* Fails this sequence alone; the others of the step have their tokens. */
-static void draw_failed(struct step_run *run, const struct planned_rows *part, enum status status)
+/* Fails this sequence alone; the others of the step have their tokens. `position`: the row's. */
+static void draw_failed(struct step_run *run, const struct planned_rows *part, uint32_t position,
+                        enum status status)
 {
     struct sequence *sequence = part->sequence;
     struct error err;
     bool broken =
         sequence->constraint && step_constraints_broken(run->constraints, sequence->constraint);
     if (status == STATUS_INVALID && !broken) {
-        banned(run, part);
+        banned(run, sequence, position);
         return;
     }
     if (!broken)
@@ -109,7 +109,7 @@ static void draw_failed(struct step_run *run, const struct planned_rows *part, e
     error_set(&err, STATUS_INTERNAL,
               broken ? "the answer so far breaks its constraint at position %u"
                      : "the model gave a logit that is not a number at position %u",
-              part->first);
+              position);
     sequence_failed(run, sequence, STATUS_INTERNAL, &err);
 }
 
@@ -147,15 +147,84 @@ static void add_rows(struct step_shape *shape, const struct planned_rows *part)
 }
 
 /* Counts a step that the device could not do. A draw that fails is none: a token of the request may
- * be at fault, so that a client could end workers. */
-static void step_failed(struct step_run *run)
+ * be at fault, so that a client could end workers. A device that is lost fails all later steps.
+ * Returns the status that sequences have of it: another worker can serve them. */
+static enum status step_failed(struct step_run *run, enum status status)
 {
+    bool lost = status == STATUS_UNAVAILABLE;
     atomic_fetch_add(&run->load->steps_failed, 1);
-    if (++run->failed_in_row == run->failed_limit && run->broken)
-        run->broken(run->broken_context);
+    if ((++run->failed_in_row == run->failed_limit || lost) && run->broken)
+        run->broken(run->broken_context, lost);
+    return lost ? STATUS_INTERNAL : status;
+}
+
+/* The same for a step that isn't in flight yet. If the device failed, the step in flight fails,
+ * too, and is the same failure. */
+static enum status hand_over_failed(struct step_run *run, enum status status)
+{
+    if (run->in_flight && status != STATUS_INVALID)
+        run->flights[run->oldest].counted = true;
+    return step_failed(run, status);
 }
 
 /* ---------------------------------------------------------------- results */
+
+/* Sends the tokens of the step so far; more may follow. */
+static void send_tokens(struct step_run *run, struct step_event **drawn)
+{
+    step_load_publish(run->load, run->engine, run->scheduler);
+    step_events_post(run->events, *drawn);
+    *drawn = NULL;
+}
+
+/* Adds the sequence's last token to `*drawn`: the tokens of the step. logprobs: NULL for a
+ * draft: its row gives none. */
+static struct step_token *tell_token(struct step_run *run, const struct sequence *sequence,
+                                     const struct engine_draw *draw,
+                                     const struct token_logprobs *logprobs,
+                                     struct step_event **drawn)
+{
+    if (*drawn && !step_event_has_room(*drawn, logprobs && logprobs->given))
+        send_tokens(run, drawn);
+    if (!*drawn)
+        *drawn = step_events_take(run->events, STEP_TOKENS, (struct sequence_key){0});
+    struct step_token *token = step_event_add_token(*drawn, sequence);
+    token->logits_hash = draw->logits_hash;
+    if (logprobs)
+        step_event_add_logprobs(*drawn, token, logprobs);
+    return token;
+}
+
+/* Takes the part's rows: its first token, and those of the drafts that hold. */
+static void take_rows(struct step_run *run, const struct planned_rows *part,
+                      const struct engine_sequence *input, struct step_event **drawn)
+{
+    struct sequence *sequence = part->sequence;
+    if (part->samples && sequence->constraint)
+        sequence->complete = step_constraints_take(run->constraints, sequence, input->drawn.token);
+    enum finish_reason finish = scheduler_rows_done(run->scheduler, part, input->drawn.token);
+    if (!part->decodes && sequence->plan == PLAN_HAND_OFF) {
+        struct step_event *ready = step_events_take(run->events, STEP_READY, sequence->key);
+        ready->ready_tokens = part->first + part->row_count;
+        step_events_post(run->events, ready);
+    }
+    if (!part->samples)
+        return;
+    tell_token(run, sequence, &input->drawn, &input->logprobs, drawn)->finish = finish;
+    atomic_fetch_add(&run->load->drafts, part->draft_count);
+    for (uint32_t i = 0; finish == FINISH_NONE && scheduler_draft_holds(part); i++) {
+        atomic_fetch_add(&run->load->drafts_accepted, 1);
+        if (input->more[i].status != STATUS_OK) {
+            send_tokens(run, drawn); /* before the failure */
+            draw_failed(run, part, part->first + 1 + i, input->more[i].status);
+            return;
+        }
+        finish = scheduler_draft_done(run->scheduler, part, input->more[i].token);
+        tell_token(run, sequence, &input->more[i], NULL, drawn)->finish = finish;
+    }
+    if (finish != FINISH_NONE && sequence->plan != PLAN_HAND_OFF)
+        step_run_remove(run, sequence);
+}
 
 static void step_results(struct step_run *run, const struct step_flight *flight)
 {
@@ -163,42 +232,18 @@ static void step_results(struct step_run *run, const struct step_flight *flight)
     struct step_event *drawn = NULL;
     for (uint32_t i = 0; i < plan->part_count; i++) {
         const struct planned_rows *part = &plan->parts[i];
-        struct sequence *sequence = part->sequence;
         const struct engine_sequence *input = &flight->inputs[i];
         if (!scheduler_wants(part))
             continue;
-        if ((part->samples || input->score_count) && input->status != STATUS_OK) {
-            draw_failed(run, part, input->status);
+        if ((part->samples || input->score_count) && input->drawn.status != STATUS_OK) {
+            draw_failed(run, part, part->first, input->drawn.status);
             continue;
         }
         if (input->score_count)
-            step_events_post_scores(run->events, sequence->key,
+            step_events_post_scores(run->events, part->sequence->key,
                                     input->position + input->score_first + 1, input->scores,
                                     input->score_count);
-        if (part->samples && sequence->constraint)
-            sequence->complete = step_constraints_take(run->constraints, sequence, input->token);
-        enum finish_reason finish = scheduler_rows_done(run->scheduler, part, input->token);
-        if (!part->decodes && sequence->plan == PLAN_HAND_OFF) {
-            struct step_event *ready = step_events_take(run->events, STEP_READY, sequence->key);
-            ready->ready_tokens = part->first + part->row_count;
-            step_events_post(run->events, ready);
-        }
-        if (!part->samples)
-            continue;
-        const struct token_logprobs *logprobs = &input->logprobs;
-        if (drawn && logprobs->given && !step_event_has_room(drawn)) {
-            step_load_publish(run->load, run->engine, run->scheduler);
-            step_events_post(run->events, drawn);
-            drawn = NULL;
-        }
-        if (!drawn)
-            drawn = step_events_take(run->events, STEP_TOKENS, (struct sequence_key){0});
-        struct step_token *token = step_event_add_token(drawn, sequence);
-        token->logits_hash = input->logits_hash;
-        step_event_add_logprobs(drawn, token, logprobs);
-        token->finish = finish;
-        if (finish != FINISH_NONE && sequence->plan != PLAN_HAND_OFF)
-            step_run_remove(run, sequence);
+        take_rows(run, part, input, &drawn);
     }
     if (run->runs_ahead && plan->part_count)
         scheduler_step_ended(run->scheduler, plan);
@@ -278,7 +323,7 @@ static bool run_moves(struct step_run *run, const struct step_plan *plan, uint64
         *swap_us = (clock_now_ns() - begun_ns) / 1000;
     if (status == STATUS_OK)
         return true;
-    step_failed(run);
+    status = hand_over_failed(run, status);
     rows_failed(run, plan, status, &err);
     moves_failed(run, plan->swap_outs, plan->swap_out_count, status, &err);
     moves_failed(run, plan->swap_ins, plan->swap_in_count, status, &err);
@@ -289,11 +334,13 @@ static bool run_moves(struct step_run *run, const struct step_plan *plan, uint64
 static void fill_inputs(struct step_run *run, struct step_flight *flight)
 {
     const struct step_plan *plan = flight->plan;
-    uint32_t scored = 0;
+    uint32_t scored = 0, drafted = 0;
     for (uint32_t i = 0; i < plan->part_count; i++) {
         const struct planned_rows *part = &plan->parts[i];
         struct engine_sequence *input = &flight->inputs[i];
         *input = engine_input(part);
+        input->more = flight->draws + drafted;
+        drafted += part->draft_count;
         if (i && input->block_count <= input[-1].block_count && FAILPOINT_FAILS("step.misdirected"))
             input->blocks = input[-1].blocks;
         add_rows(&flight->report.shape, part);
@@ -319,8 +366,7 @@ static bool take_off(struct step_run *run, struct step_flight *flight)
         engine_submit(run->engine, flight->inputs, plan->part_count, &flight->ticket, &err);
     count_engine_time(run, begun_ns);
     if (status != STATUS_OK) {
-        step_failed(run);
-        rows_failed(run, plan, status, &err);
+        rows_failed(run, plan, hand_over_failed(run, status), &err);
         return false;
     }
     run->in_flight++;
@@ -358,7 +404,7 @@ static void report(struct step_run *run, const struct step_flight *flight)
     step_results(run, flight);
 }
 
-/* Ends the oldest step in flight. A step that fails because the one before it did isn't counted. */
+/* Ends the oldest step in flight. A step that fails because its neighbour did isn't counted. */
 static void land(struct step_run *run)
 {
     struct step_flight *flight = &run->flights[run->oldest];
@@ -367,8 +413,7 @@ static void land(struct step_run *run)
     run->oldest = run->runs_ahead ? (run->oldest + 1) % ENGINE_TICKETS : 0;
     run->in_flight--;
     if (status != STATUS_OK) {
-        if (!flight->failed)
-            step_failed(run);
+        status = flight->failed || flight->counted ? STATUS_INTERNAL : step_failed(run, status);
         rows_failed(run, flight->plan, status, &err);
         if (run->in_flight)
             run->flights[run->oldest].failed = true;
@@ -405,6 +450,7 @@ void step_run_plan(struct step_run *run, const struct step_plan *plan)
         (struct step_flight){.plan = plan,
                              .inputs = flight->inputs,
                              .scores = flight->scores,
+                             .draws = flight->draws,
                              .report.swapped_blocks = plan->swap_out_count + plan->swap_in_count};
     bool flies = false;
     if (step_plan_works(plan) && run_moves(run, plan, &flight->report.swap_us)) {

@@ -28,10 +28,12 @@ struct step_flight {
     engine_ticket ticket;
     struct engine_sequence *inputs; /* one for each part of the plan */
     struct token_logprobs *scores;  /* one for each prompt row of the plan */
+    struct engine_draw *draws;      /* one for each draft of the plan */
     struct step_report report;
     uint64_t begun_us;
     bool prompt_rows; /* it has some */
     bool failed;      /* the step before it did */
+    bool counted;     /* the step behind it failed first, with it: one failure */
 };
 
 struct step_run { /* everything is borrowed */
@@ -52,7 +54,7 @@ struct step_run { /* everything is borrowed */
     uint64_t reported_us;                           /* when some were sent last */
     uint32_t failed_in_row;                         /* steps with rows, up to the last one */
     uint32_t failed_limit;                          /* 0: any number may fail */
-    void (*broken)(void *context);                  /* called at failed_limit */
+    void (*broken)(void *context, bool lost);       /* called at failed_limit */
     void *broken_context;
 };
 

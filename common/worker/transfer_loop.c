@@ -72,6 +72,7 @@ static void *transfer_main(void *argument)
         for (size_t i = 0; i < count; i++)
             loop->config.handlers.kv_event(loop->config.role, &events[i]);
         more |= count > 0;
+        more |= loop->config.handlers.work && loop->config.handlers.work(loop->config.role);
         uint64_t now_us = clock_now_us();
         if (now_us >= next_tick_us) {
             loop->config.handlers.tick(loop->config.role, now_us);

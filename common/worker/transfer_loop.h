@@ -24,8 +24,13 @@ struct transfer_handlers {
     void (*kv_event)(void *role, const struct kv_event *event);
     /* Called at least every TRANSFER_TICK_US, under any load. */
     void (*tick)(void *role, uint64_t now_us);
+    /* Does a bounded piece of the work that waits, if any. Returns whether it did: it is called
+     * again once all else was looked at. NULL: there is no such work. */
+    bool (*work)(void *role);
 };
-#define TRANSFER_TICK_US 100000
+/* Bytes of blocks that one `work` sums: under a millisecond. */
+#define TRANSFER_TURN_BYTES ((uint64_t)4 << 20)
+#define TRANSFER_TICK_US    100000
 
 struct transfer_loop_config {
     struct kv_transport *transport; /* the loop uses it until it is stopped */

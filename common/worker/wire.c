@@ -3,6 +3,7 @@
 #include "common/base/assert.h"
 #include "common/base/str.h"
 #include "common/language/constrain/constraint.h"
+#include "common/net/membership/worker_message.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -158,6 +159,15 @@ enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker
     return STATUS_OK;
 }
 
+void wire_mark_received(const struct wire_prompt *in, const struct worker_info *info,
+                        uint64_t numerics_id, struct sequence_spec *spec)
+{
+    const uint64_t both[] = {numerics_id, info->numerics_id}; /* a prompt of theirs, rows of ours */
+    if (numerics_id != info->numerics_id)
+        spec->root = prefix_hash_root(info->model_hash, hash_bytes(both, sizeof both, HASH_SEED),
+                                      in->cache_salt, in->cache_salt_bytes);
+}
+
 uint64_t wire_prompt_hash(const struct sequence_spec *spec)
 {
     return hash_bytes(spec->tokens, spec->token_count * sizeof *spec->tokens, HASH_SEED);
@@ -280,7 +290,10 @@ bool wire_peer_up(const Baton__Worker__V1__PeerUp *message, struct peer_up *up)
         *up = (struct peer_up){.kind = PEER_READY,
                                .request = message->ready->request,
                                .attempt = message->ready->attempt,
-                               .ready_tokens = message->ready->tokens};
+                               .ready_tokens = message->ready->tokens,
+                               .sum_first = message->ready->first_sum,
+                               .sum_count = (uint32_t)message->ready->n_sums,
+                               .sums = message->ready->sums};
         return true;
     case BATON__WORKER__V1__PEER_UP__MESSAGE_COMPLETE:
         sound = wire_logprobs(message->complete->logprobs, &logprobs);
@@ -292,7 +305,9 @@ bool wire_peer_up(const Baton__Worker__V1__PeerUp *message, struct peer_up *up)
                                .logprobs = sound ? logprobs : none,
                                .finish = (enum finish_reason)message->complete->finish,
                                .checksum_count = (uint32_t)message->complete->n_checksums,
-                               .checksums = message->complete->checksums};
+                               .checksums = message->complete->checksums,
+                               .sum_count = (uint32_t)message->complete->n_sums,
+                               .sums = message->complete->sums};
         return true;
     case BATON__WORKER__V1__PEER_UP__MESSAGE_HELD:
         *up = (struct peer_up){.kind = PEER_HELD,
@@ -360,7 +375,8 @@ void wire_peer_down_pack(const struct peer_down *down, struct wire_peer_down_roo
     }
 }
 
-static void pack_complete(const struct peer_up *up, struct wire_peer_up_room *room)
+static void pack_complete(const struct peer_up *up, uint32_t version,
+                          struct wire_peer_up_room *room)
 {
     Baton__Worker__V1__Complete *complete = &room->complete;
     baton__worker__v1__complete__init(complete);
@@ -370,25 +386,39 @@ static void pack_complete(const struct peer_up *up, struct wire_peer_up_room *ro
     complete->logits_hash = up->logits_hash;
     complete->logprobs = wire_logprobs_pack(&up->logprobs, &room->logprobs);
     complete->finish = up->finish;
-    complete->n_checksums = up->checksum_count;
-    complete->checksums = (uint32_t *)up->checksums; /* packing only reads it */
+    bool sums = version >= WORKER_PROTOCOL_SUMS;
+    complete->n_sums = sums ? up->sum_count : 0;
+    complete->sums = (uint64_t *)up->sums; /* packing only reads it */
+    complete->n_checksums = sums ? 0 : up->checksum_count;
+    complete->checksums = (uint32_t *)up->checksums;
 }
 
-void wire_peer_up_pack(const struct peer_up *up, struct wire_peer_up_room *room)
+static void pack_ready(const struct peer_up *up, uint32_t version, struct wire_peer_up_room *room)
+{
+    Baton__Worker__V1__Ready *ready = &room->ready;
+    baton__worker__v1__ready__init(ready);
+    ready->request = up->request;
+    ready->attempt = up->attempt;
+    ready->tokens = up->ready_tokens;
+    if (version < WORKER_PROTOCOL_SUMS)
+        return;
+    ready->first_sum = up->sum_first;
+    ready->n_sums = up->sum_count;
+    ready->sums = (uint64_t *)up->sums; /* packing only reads it */
+}
+
+void wire_peer_up_pack(const struct peer_up *up, uint32_t version, struct wire_peer_up_room *room)
 {
     Baton__Worker__V1__PeerUp *message = &room->message;
     baton__worker__v1__peer_up__init(message);
     switch (up->kind) {
     case PEER_COMPLETE:
-        pack_complete(up, room);
+        pack_complete(up, version, room);
         message->message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_COMPLETE;
         message->complete = &room->complete;
         break;
     case PEER_READY:
-        baton__worker__v1__ready__init(&room->ready);
-        room->ready.request = up->request;
-        room->ready.attempt = up->attempt;
-        room->ready.tokens = up->ready_tokens;
+        pack_ready(up, version, room);
         message->message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_READY;
         message->ready = &room->ready;
         break;

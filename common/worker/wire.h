@@ -26,6 +26,11 @@ struct wire_prompt {
 enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker_info *info,
                                struct sequence_spec *spec, struct error *err) WARN_UNUSED;
 
+/* Names the blocks of a prompt that a worker of these numerics has computed: by both ids, if they
+ * aren't this worker's. So a prompt that is computed here never finds them (mixed-numerics). */
+void wire_mark_received(const struct wire_prompt *in, const struct worker_info *info,
+                        uint64_t numerics_id, struct sequence_spec *spec);
+
 /* Returns a hash of all tokens, the same at every worker. It guards against mix-ups only: a client
  * that chooses tokens can make two prompts collide. */
 uint64_t wire_prompt_hash(const struct sequence_spec *spec);
@@ -62,8 +67,8 @@ size_t wire_peer_down_count(const Baton__Worker__V1__PeerDown *message);
 /* Returns the question at index < count. */
 struct peer_down wire_peer_down(const Baton__Worker__V1__PeerDown *message, size_t index);
 
-/* The checksums of `up` point into the message. A Complete with logprobs that no worker sends
- * gets the first token UINT32_MAX. Returns false, and leaves `up`, if it is no message of the
+/* The sums and checksums of `up` point into the message. A Complete with logprobs that no worker
+ * sends gets the first token UINT32_MAX. Returns false, and leaves `up`, if it is no message of the
  * handoff. */
 bool wire_peer_up(const Baton__Worker__V1__PeerUp *message, struct peer_up *up);
 
@@ -92,7 +97,8 @@ struct wire_peer_up_room {
         Baton__Worker__V1__Extended extended;
     };
 };
-/* The message points to the checksums of `up`, which stay the caller's. */
-void wire_peer_up_pack(const struct peer_up *up, struct wire_peer_up_room *room);
+/* The message, for a peer that speaks `version`, points to the sums or checksums of `up`, which
+ * stay the caller's. */
+void wire_peer_up_pack(const struct peer_up *up, uint32_t version, struct wire_peer_up_room *room);
 
 #endif

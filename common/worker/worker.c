@@ -99,10 +99,22 @@ static void on_kv_event(void *context, const struct kv_event *event)
     worker->ops->handlers.kv_event(worker->role, event);
 }
 
+static bool on_work(void *context)
+{
+    struct worker *worker = context;
+    return worker->ops->handlers.work && worker->ops->handlers.work(worker->role);
+}
+
 static void on_tick(void *context, uint64_t now_us)
 {
     struct worker *worker = context;
     worker->ops->handlers.tick(worker->role, now_us);
+    uint32_t failed = kv_transport_failed_copies(worker->transport);
+    if (worker->config.failed_steps && failed >= worker->config.failed_steps) {
+        log_error_limited(MODULE, "failed_copies=%u msg=\"the device copies no KV blocks\"",
+                          failed);
+        eventfd_write(worker->broken_fd, 1);
+    }
     struct kv_transport_counters counters = kv_transport_counters(worker->transport);
     worker_metrics_transport(&worker->metrics, &counters);
     worker->session.draining = atomic_load(&worker->draining);
@@ -119,8 +131,11 @@ static void on_tick(void *context, uint64_t now_us)
     /* A worker that is done says so once, and then nothing. Otherwise it would wait for that Load
      * to leave, and at the next tick for the next one. */
     bool done = worker->session.draining && !busy && session_sent_draining(&worker->session);
+    struct device_health device;
+    bool watched = worker_device_read(&worker->device, &device);
     if (!done)
-        session_send_load(&worker->session, step_loop_load(worker->steps), now_us);
+        session_send_load(&worker->session, step_loop_load(worker->steps), watched ? &device : NULL,
+                          now_us);
     else if (session_dismissed(&worker->session) && session_flushed(&worker->session))
         eventfd_write(worker->idle_fd, 1);
 }
@@ -310,7 +325,7 @@ static enum status worker_up(struct worker_life *life, struct error *err)
     TRY(registrar_start(&registrar, &life->registrar, err));
     struct transfer_loop_config loop = {.transport = worker->transport,
                                         .steps = worker->steps,
-                                        .handlers = {on_step_event, on_kv_event, on_tick},
+                                        .handlers = {on_step_event, on_kv_event, on_tick, on_work},
                                         .role = worker};
     if (transfer_loop_start(worker->loop, &loop) != STATUS_OK)
         return error_set(err, STATUS_IO, "the transfer thread could not be started");
@@ -358,6 +373,10 @@ static void worker_down(struct worker_life *life)
     }
     registrar_stop(life->registrar);
     constraint_host_stop(worker->constraints); /* its thread posts to the steps */
+    if (!worker_device_stop(&worker->device)) {
+        log_error(MODULE, "msg=\"the device's driver hangs: the process ends without it\"");
+        _exit(EXIT_FAILURE); /* the call uses what would be freed now */
+    }
     if (!step_loop_stop(worker->steps)) {
         log_error(MODULE, "msg=\"a step hangs: the process ends without it\" stall_ms=%" PRIu64,
                   worker->config.step_stall_us / 1000);
@@ -369,9 +388,12 @@ static void worker_down(struct worker_life *life)
         worker->ops->destroy(worker->role);
     if (worker->metrics.metrics)
         worker_metrics_deinit(&worker->metrics);
-    if (worker->engine)
-        engine_close(worker->engine);
-    if (worker->transport)
+    /* The pool is the transport's, or the engine's on a device. */
+    bool pool_is_engines = worker->engine && engine_pool_copier(worker->engine);
+    if (pool_is_engines)
+        kv_transport_close(worker->transport);
+    engine_close(worker->engine);
+    if (!pool_is_engines)
         kv_transport_close(worker->transport);
     if (worker->runtime)
         rpc_runtime_destroy(worker->runtime);
@@ -399,10 +421,17 @@ static void report_ready(const struct worker *worker)
 
 static bool steps_fail(const struct worker *worker)
 {
-    log_error(MODULE,
-              "failed_steps=%u requests=%u msg=\"its steps keep failing: the worker exits, to be "
-              "started again\"",
-              worker->config.failed_steps, atomic_load(&worker->busy));
+    if (atomic_load(&worker->device_lost))
+        log_error(MODULE,
+                  "requests=%u msg=\"its device is lost: the worker exits, to be started again\" "
+                  "code=device_lost",
+                  atomic_load(&worker->busy));
+    else
+        log_error(
+            MODULE,
+            "failed_steps=%u requests=%u msg=\"its steps keep failing: the worker exits, to be "
+            "started again\"",
+            worker->config.failed_steps, atomic_load(&worker->busy));
     return false;
 }
 
@@ -472,9 +501,10 @@ int worker_main(const struct worker_role_ops *ops, int argc, char **argv)
                   log_quote(err.text, quoted, sizeof quoted));
     } else {
         report_ready(worker);
-        if (!wait_for_end(&life, &signals))
+        if (wait_for_end(&life, &signals))
+            registrar_leave(life.registrar);
+        else /* it has crashed: its requests are charged, or one of them could end all workers */
             status = STATUS_INTERNAL;
-        registrar_leave(life.registrar);
     }
     worker_down(&life);
     stop_signals_close(&signals);

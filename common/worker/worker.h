@@ -14,13 +14,15 @@
 #include "common/worker/transfer_loop.h"
 #include "common/worker/worker_config.h"
 
+#include <pthread.h>
+
 /* --- metrics (worker_metrics.c): the numbers behind a worker's /metrics. The transfer thread
  * counts handoffs as they end. The step thread's numbers are read from its load when /metrics is
  * asked. --- */
 
 #define WORKER_CERTIFICATES  2 /* internal-tls, metrics-tls */
 #define WORKER_LOAD_GAUGES   4 /* numbers of step_load: the tables are in worker_metrics.c */
-#define WORKER_LOAD_COUNTERS 11
+#define WORKER_LOAD_COUNTERS 17
 
 struct worker_metrics {
     struct metrics *metrics;
@@ -33,7 +35,7 @@ struct worker_metrics {
         struct gauge *ends;
     } expiries[WORKER_CERTIFICATES];
     struct counter *handoffs_ok, *handoffs_failed, *released;
-    struct counter *bytes_shm, *bytes_tcp, *bytes_local;
+    struct counter *bytes_shm, *bytes_tcp, *bytes_cuda, *bytes_rdma, *bytes_local;
     struct counter *stale_messages, *late_hellos;
     struct counter *faults[KV_FAULT_KINDS];
     struct counter *reads_failed[KV_FAILURES]; /* [0] is none */
@@ -60,6 +62,32 @@ void worker_metrics_transport(struct worker_metrics *m,
 void worker_metrics_advance(struct counter *counter, uint64_t *seen, uint64_t total);
 struct counter *worker_metrics_lane(const struct worker_metrics *m, const char *lane);
 
+/* --- its device (worker_device.c): metrics, and its loss. A device that no driver watches, as the
+ * CPU, has neither. --- */
+
+struct worker_device {                      /* zeroed, with these three: */
+    struct engine *engine;                  /* which outlives it */
+    void (*lost)(void *context, bool lost); /* once, on the thread that watches */
+    void *context;
+    pthread_t thread;
+    bool is_watched;
+    atomic_bool stops;
+    pthread_mutex_t lock;
+    struct device_health health; /* the thread's */
+    struct device_health shown;  /* under the lock: the last numbers */
+    struct gauge *numbers[DEVICE_NUMBERS], *slowed[DEVICE_SLOWDOWNS], *read_at;
+    struct counter *xids;
+    uint64_t seen_xids;
+};
+
+/* Registers its metrics and starts the thread. STATUS_UNAVAILABLE: the device is lost already. */
+enum status worker_device_start(struct worker_device *device, struct metrics *metrics,
+                                struct error *err) WARN_UNUSED;
+/* Copies the last numbers. False: the device isn't watched. Any thread. */
+bool worker_device_read(struct worker_device *device, struct device_health *health);
+/* Ends the thread. False: it hangs in the driver, and the process can only end. */
+bool worker_device_stop(struct worker_device *device) WARN_UNUSED;
+
 /* --- the worker --- */
 
 /* Reports the prefix cache's events to the router, one batch at a time. The next batch is read when
@@ -78,6 +106,7 @@ struct worker {
     struct worker_config config;
     struct worker_info info;
     struct engine *engine;
+    struct engine_limits limits; /* as measured at start; zeros: they weren't */
     struct kv_transport *transport;
     uint32_t block_count, swap_blocks;
     size_t block_bytes;
@@ -91,6 +120,7 @@ struct worker {
     struct cache_report cache_report; /* transfer thread */
     uint64_t absent_since_us; /* transfer thread: draining without a router since; 0: not so */
     struct worker_metrics metrics;
+    struct worker_device device;
     const struct worker_role_ops *ops;
     void *role;
     void *peer_role;            /* the `role` of ops->peer_kind streams; set by ops->create */
@@ -98,7 +128,8 @@ struct worker {
     atomic_uint busy;           /* transfer thread -> main thread: requests under way */
     _Atomic bool session_is_up; /* transfer thread -> HTTP thread */
     int idle_fd;                /* eventfd: draining, and nothing is left */
-    int broken_fd;              /* eventfd: its steps keep failing */
+    int broken_fd;              /* eventfd: its steps keep failing, or its device is lost */
+    atomic_bool device_lost;
 };
 
 struct worker_role_ops {
@@ -124,15 +155,15 @@ struct worker_role_ops {
 int worker_main(const struct worker_role_ops *ops, int argc, char **argv);
 
 /* --- the parts that compute (worker_engine.c): the engine, the pool of KV blocks, and the step
- * loop. The transport allocates the pool so that others can read it. Main thread, at start;
- * worker.c takes it all down. --- */
+ * loop. The transport allocates the pool so that others can read it; in a device's memory it is the
+ * engine's. Main thread, at start; worker.c takes it all down. --- */
 
 /* Loads the model and opens the transport: sets engine, transport, and the sizes of their blocks.
  * After a failure the parts that were opened are in `worker`, too. */
 enum status worker_engine_open(struct worker *worker, struct error *err) WARN_UNUSED;
 /* Fills worker->info, except for the addresses. */
 enum status worker_engine_info(struct worker *worker, struct error *err) WARN_UNUSED;
-/* Starts worker->constraints and worker->steps. */
+/* Starts worker->constraints, worker->steps and worker->device. */
 enum status worker_engine_start(struct worker *worker, struct error *err) WARN_UNUSED;
 /* Logs one line with all sizes that were settled at start. */
 void worker_engine_log_sizes(const struct worker *worker);

@@ -16,13 +16,20 @@
 
 static const char *const compute_names[] = {"fast", "f32", NULL};
 static const char *const policy_names[] = {"fcfs", "srpf", "mlfq", NULL}; /* enum policy_kind */
-static const char *const transport_names[] = {"auto", "shm", "tcp", NULL};
+static const char *const transport_names[] = {"auto", "shm", "tcp", "cuda", "rdma", NULL};
 
 #define AT(field) CONFIG_AT(struct worker_config, field)
 
 /* One for each worker, and one more while it reconnects. */
 #define KV_CONNECTIONS "512"
 static_assert(2 * CLUSTER_MAX_PEERS == 512, "KV_CONNECTIONS follows");
+
+/* Settings that are checked alone are read again when all are right. */
+static enum status graphs_check(const char *text, struct error *err)
+{
+    struct step_bucket_sizes sizes;
+    return step_bucket_sizes_parse(text, &sizes, err);
+}
 
 static const struct config_setting settings[] = {
     {.name = "name",
@@ -126,12 +133,23 @@ static const struct config_setting settings[] = {
      .help = "Keys and values: floats of the arithmetic's own type, or int8 with a scale for each "
              "token of a head"},
     {.name = "device",
-     .type = CONFIG_ENUM,
+     .type = CONFIG_STRING,
      AT(device),
      .default_text = "auto",
-     .choices = device_names,
-     .help = "Device that computes; auto takes the CPU. deferred and deferred-late are checks "
-             "without a GPU: the CPU behind queues, with memory that the host can't touch"},
+     .value = DEVICE_FORMS,
+     .help = "Device that computes; auto takes the first GPU that this build can use, else the "
+             "CPU, and logs why. deferred and deferred-late are checks without a GPU: the CPU "
+             "behind queues, with memory that the host can't touch",
+     .check = engine_check_device},
+    {.name = "device-graphs",
+     .type = CONFIG_STRING,
+     AT(device_graphs),
+     .default_text = "auto",
+     .value = "auto|off|ROWS,...",
+     .help = "Numbers of rows of which a GPU's steps of answers are recorded at start, as CUDA "
+             "graphs, and launched whole (decode workers); a step of fewer is padded. An answer "
+             "has one, and one for each draft. auto: up to max-batch-sequences answers",
+     .check = graphs_check},
     {.name = "isa",
      .type = CONFIG_ENUM,
      AT(isa),
@@ -166,7 +184,8 @@ static const struct config_setting settings[] = {
      .max = "65536",
      .unit = "tokens",
      .help = "Prompt rows of one step at most. 0: 512, and on a prefill worker no more than this "
-             "machine needs to be busy, as measured at start"},
+             "machine needs to be busy, as measured at start; on a GPU as many as it needs, from "
+             "512 to 2048"},
     {.name = "chunk-time",
      .type = CONFIG_DURATION,
      AT(chunk_us),
@@ -175,6 +194,13 @@ static const struct config_setting settings[] = {
      .max = "10m",
      .help = "How long prompt rows may hold up the answers of a step, as far as 16 rows take no "
              "longer. 0: as long as chunk-tokens takes"},
+    {.name = "prompts-first",
+     .type = CONFIG_BOOL,
+     AT(prompts_first),
+     .default_text = "false",
+     .help = "Answers wait while a prompt has rows left, as in engines without chunked prefill. "
+             "With chunk-tokens as large as the longest prompt, prompts are whole steps. For "
+             "comparisons: it holds answers up"},
     {.name = "max-sequences",
      .type = CONFIG_U64,
      AT(max_sequences),
@@ -198,6 +224,15 @@ static const struct config_setting settings[] = {
      .unit = "rows",
      .help = "Rows of one step at most, one for each answer first, then prompts; 0: "
              "max-batch-sequences + chunk-tokens"},
+    {.name = "draft-tokens",
+     .type = CONFIG_U64,
+     AT(draft_tokens),
+     .default_text = "0",
+     .min = "0",
+     .max = "16",
+     .unit = "tokens",
+     .help = "Tokens that a step of an answer may draw beside its next one, where the text so far "
+             "says how it may go on (prompt lookup). Answers stay the same; 0: none"},
     {.name = "batch-policy",
      .type = CONFIG_ENUM,
      AT(batch_policy),
@@ -236,6 +271,14 @@ static const struct config_setting settings[] = {
      .choices = eviction_policies,
      .help = "Which kept blocks are given up first: those asked for seldom and cheap to compute, "
              "or those not asked for longest"},
+    {.name = "device-memory-share",
+     .type = CONFIG_DOUBLE,
+     AT(device_memory_share),
+     .default_text = "0",
+     .min = "0",
+     .max = "1",
+     .help = "The most of the device's whole memory that this worker takes, so that workers can "
+             "share a device: one that needs more doesn't start. 0: all that is available"},
     {.name = "swap-share",
      .type = CONFIG_DOUBLE,
      AT(swap_share),
@@ -281,7 +324,8 @@ static const struct config_setting settings[] = {
      AT(transport),
      .default_text = "auto",
      .choices = transport_names,
-     .help = "Lane of the KV bytes; a lane asked for by name is not replaced by another"},
+     .help = "Lane of the KV bytes; a lane asked for by name is not replaced by another. rdma was "
+             "never run"},
     {.name = "interface",
      .type = CONFIG_STRING,
      AT(interface),
@@ -291,6 +335,20 @@ static const struct config_setting settings[] = {
          "Place where the KV lane listens: a network device or a numeric address, with :PORT for a "
          "fixed port",
      .check = kv_transport_check_interface},
+    {.name = "kv-socket",
+     .type = CONFIG_STRING,
+     AT(kv_socket),
+     .default_text = "",
+     .value = "PATH",
+     .help = "Unix socket at which readers of this machine get a GPU's KV pool (lane cuda), one of "
+             "its own for each worker: on a volume that containers share. Empty: a name of no file",
+     .check = kv_transport_check_socket},
+    {.name = "mixed-numerics",
+     .type = CONFIG_BOOL,
+     AT(mixed_numerics),
+     .default_text = "false",
+     .help = "Let workers of different numerics hand KV over to each other, such as GPUs to CPUs. "
+             "Answers then depend on which worker computed what; on the router and all workers"},
     {.name = "kv-connections",
      .type = CONFIG_U64,
      AT(kv_connections),
@@ -403,6 +461,7 @@ static enum status settle_batches(struct worker_config *config, struct error *er
     if (!config->max_batch_sequences || config->max_batch_sequences > config->max_sequences)
         config->max_batch_sequences = config->max_sequences;
     uint32_t chunk = config->chunk_tokens ? config->chunk_tokens : WORKER_CHUNK_TOKENS;
+    config->batch_tokens_given = config->max_batch_tokens != 0;
     if (!config->max_batch_tokens)
         config->max_batch_tokens = config->max_batch_sequences + chunk;
     if (config->max_batch_tokens > config->max_batch_sequences)
@@ -495,8 +554,8 @@ void worker_config_load(enum worker_role role, int argc, char **argv, struct wor
     memcpy(own, settings, sizeof settings);
     /* Settings of the other role are hidden, but taken, so that one file or environment does for
      * all workers. */
-    static const char *const of_decode[] = {"heartbeat", "read-timeout", "peer-timeout",
-                                            "swap-share", "chunk-time"};
+    static const char *const of_decode[] = {"heartbeat",  "read-timeout", "peer-timeout",
+                                            "swap-share", "chunk-time",   "prompts-first"};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         for (size_t j = 0; prefill && j < sizeof of_decode / sizeof *of_decode; j++)
             own[i].hidden |= !strcmp(own[i].name, of_decode[j]);
@@ -512,8 +571,12 @@ void worker_config_load(enum worker_role role, int argc, char **argv, struct wor
     *config = (struct worker_config){0};
     config_load_or_exit(&program, argc, argv, config, &result);
     struct error err;
-    bool settles =
-        settle_batches(config, &err) == STATUS_OK && settle_cpus(config, &err) == STATUS_OK;
+    bool settles = settle_batches(config, &err) == STATUS_OK &&
+                   settle_cpus(config, &err) == STATUS_OK &&
+                   device_parse(*config->device ? config->device : "auto", &config->device_kind,
+                                &config->device_ordinal, &err) == STATUS_OK &&
+                   step_bucket_sizes_parse(*config->device_graphs ? config->device_graphs : "auto",
+                                           &config->recorded, &err) == STATUS_OK;
     ASSERT(settles); /* it was checked */
     config->kv_tokens_given = config_given(&program, &result, "kv-tokens");
     enum log_level level;

@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "common/base/str.h"
+#include "common/base/u32.h"
 #include "common/language/model_config/model_config.h"
 
 #include <malloc.h>
@@ -13,6 +14,7 @@
 
 #define MODULE             "worker"
 #define CHUNK_LEAST_TOKENS 128 /* with fewer rows the kernels don't reach their speed */
+#define GPU_CHUNK_UNIT     256 /* rows that a GPU's tiles divide; a whole number of blocks */
 
 /* Reads the profile, takes its capacity, and saves memory. Every worker has noise of its own, the
  * same at each start. */
@@ -47,7 +49,8 @@ static enum status open_engine(struct worker *worker, struct error *err)
         .weights = config->weights,
         .kv = config->kv,
         .weight_cache = config->weight_cache,
-        .kernels = {.device = config->device,
+        .kernels = {.device = config->device_kind,
+                    .ordinal = config->device_ordinal,
                     .f32 = config->compute == COMPUTE_F32,
                     .isa = config->isa,
                     .threads = config->threads,
@@ -56,9 +59,17 @@ static enum status open_engine(struct worker *worker, struct error *err)
         .block_tokens = config->block_tokens,
         .block_count = worker->block_count,
         .swap_blocks = worker->swap_blocks,
+        .memory_share = config->device_memory_share,
         .max_rows = config->max_batch_tokens,
+        .gpu_rows = config->chunk_tokens || config->batch_tokens_given
+                        ? 0
+                        : config->max_batch_sequences + WORKER_GPU_CHUNK_TOKENS,
         .max_sequences = config->max_batch_sequences,
+        .draft_tokens = worker->ops->role == ROLE_PREFILL ? 0 : config->draft_tokens,
         .context_limit = config->context,
+        /* Prefill workers have no steps of answers. */
+        .recorded = worker->ops->role == ROLE_PREFILL ? (struct step_bucket_sizes){.chosen = true}
+                                                      : config->recorded,
     };
     TRY(engine_open(&engine, &worker->engine, err));
     worker->block_bytes = kv_layout_block_bytes(engine_layout(worker->engine));
@@ -71,9 +82,11 @@ static enum status open_transport(struct worker *worker, struct error *err)
         .kind = KV_TRANSPORT_REMOTE,
         .lane = worker->config.transport,
         .pool_bytes = engine_pool_bytes(worker->engine),
+        .layout = engine_layout(worker->engine),
         .max_reads = worker->config.max_sequences, /* one for each sink */
         .bind_interface = worker->config.interface,
         .advertise = worker->config.advertised.host,
+        .socket = worker->config.kv_socket,
         .max_connections = worker->config.kv_connections,
         .faults = worker->config.kv_faults,
     };
@@ -85,33 +98,46 @@ static enum status open_transport(struct worker *worker, struct error *err)
                                                 (double)worker->block_bytes,
                                        .latency_us = profile->link_latency_us};
     }
-    TRY(kv_transport_open(&config, &worker->transport, err));
-    return engine_attach_pool(worker->engine, kv_transport_pool(worker->transport), err);
+    if (!engine_has_device_memory(worker->engine)) {
+        TRY(kv_transport_open(&config, &worker->transport, err));
+        return engine_attach_pool(worker->engine, kv_transport_pool(worker->transport), err);
+    }
+    TRY(engine_attach_pool(worker->engine, NULL, err));
+    config.copier = engine_pool_copier(worker->engine);
+    return kv_transport_open(&config, &worker->transport, err);
 }
 
-/* Settles the prompt rows of a step. On a prefill worker more rows than keep the machine busy would
- * only make readers and the next prompts wait. So it measures the machine's arithmetic and its
- * reading speed, by a pass over the weights. */
+/* Settles the prompt rows of a step. More rows than keep the machine busy would only make readers,
+ * the next prompts and answers wait. So a prefill worker, and any on a GPU, measures the machine's
+ * arithmetic and its reading speed, by a pass over the weights. A GPU needs more rows than a CPU;
+ * their time beside answers is bounded by chunk_us. */
 static void settle_chunk(struct worker *worker)
 {
-    uint32_t *chunk = &worker->config.chunk_tokens;
-    if (*chunk)
+    struct worker_config *config = &worker->config;
+    const bool gpu = engine_device(worker->engine) == DEVICE_CUDA;
+    uint32_t most = WORKER_CHUNK_TOKENS, block = config->block_tokens, rows = 0;
+    if (gpu || (!config->chunk_tokens && worker->ops->role == ROLE_PREFILL)) {
+        worker->limits = engine_measure_limits(worker->engine);
+        rows = cost_model_saturation_rows(engine_shape(worker->engine), worker->limits.weight_bytes,
+                                          worker->limits.read_gbs, worker->limits.peak_gflops);
+    }
+    if (config->chunk_tokens)
         return;
-    *chunk = WORKER_CHUNK_TOKENS;
-    if (worker->ops->role != ROLE_PREFILL)
-        return;
-    struct engine_limits limits = engine_measure_limits(worker->engine);
-    uint32_t rows = cost_model_saturation_rows(engine_shape(worker->engine), limits.weight_bytes,
-                                               limits.read_gbs, limits.peak_gflops);
-    uint32_t block = worker->config.block_tokens; /* readers hear of whole blocks */
-    if (rows && rows < CHUNK_LEAST_TOKENS)
-        *chunk = block > CHUNK_LEAST_TOKENS ? block : CHUNK_LEAST_TOKENS;
-    else if (rows && rows < WORKER_CHUNK_TOKENS)
-        *chunk = (rows + block - 1) / block * block;
-    log_info(MODULE,
-             "msg=\"rows that fill a step are measured\" rows=%u read_gbs=%.1f peak_gflops=%.0f "
-             "chunk_tokens=%u",
-             rows, limits.read_gbs, limits.peak_gflops, *chunk);
+    if (gpu)
+        most = min_u32(WORKER_GPU_CHUNK_TOKENS, max_u32(most, engine_max_rows(worker->engine) -
+                                                                  config->max_batch_sequences));
+    config->chunk_tokens =
+        gpu ? cost_model_chunk_rows(rows, GPU_CHUNK_UNIT, WORKER_CHUNK_TOKENS, most,
+                                    WORKER_CHUNK_TOKENS)
+            : cost_model_chunk_rows(rows, block, /* readers hear of whole blocks */
+                                    max_u32(block, CHUNK_LEAST_TOKENS), most, most);
+    if (gpu && !config->batch_tokens_given)
+        config->max_batch_tokens = config->max_batch_sequences + config->chunk_tokens;
+    if (worker->limits.isa)
+        log_info(MODULE,
+                 "msg=\"rows that fill a step are measured\" rows=%u read_gbs=%.1f "
+                 "peak_gflops=%.0f chunk_tokens=%u",
+                 rows, worker->limits.read_gbs, worker->limits.peak_gflops, config->chunk_tokens);
 }
 
 /* The CPUs of this process. Computing pins this thread (kernels/cpu/pool.h), and threads that it
@@ -152,11 +178,19 @@ enum status worker_engine_open(struct worker *worker, struct error *err)
     return STATUS_OK;
 }
 
-/* Costs before the first step. A mock knows them; its blocks stand for larger ones. */
+/* Costs before the first step. A mock knows them; its blocks stand for larger ones. A GPU's follow
+ * from what was measured. */
 static struct cost_model first_costs(const struct worker *worker)
 {
-    struct cost_model cost = cost_model_estimate(engine_shape(worker->engine), worker->block_bytes,
-                                                 worker->config.threads);
+    const struct cost_rates rates = {.read_gbs = worker->limits.read_gbs,
+                                     .peak_gflops = worker->limits.peak_gflops,
+                                     .weight_bytes = worker->limits.weight_bytes,
+                                     .block_bytes = worker->block_bytes,
+                                     .block_tokens = worker->config.block_tokens};
+    struct cost_model cost = engine_device(worker->engine) == DEVICE_CUDA
+                                 ? cost_model_of_rates(engine_shape(worker->engine), &rates)
+                                 : cost_model_estimate(engine_shape(worker->engine),
+                                                       worker->block_bytes, worker->config.threads);
     const struct step_profile *profile = &worker->config.mock;
     if (worker->config.engine != ENGINE_MOCK || profile->prefill.prefill_row_us <= 0 ||
         profile->decode.decode_row_us <= 0)
@@ -171,10 +205,13 @@ static struct cost_model first_costs(const struct worker *worker)
     return cost;
 }
 
-/* On the step thread. */
-static void on_broken(void *context)
+/* On the step thread, or the one that watches the device. */
+static void on_broken(void *context, bool lost)
 {
-    eventfd_write(((struct worker *)context)->broken_fd, 1);
+    struct worker *worker = context;
+    if (lost)
+        atomic_store(&worker->device_lost, true);
+    eventfd_write(worker->broken_fd, 1);
 }
 
 enum status worker_engine_start(struct worker *worker, struct error *err)
@@ -190,9 +227,11 @@ enum status worker_engine_start(struct worker *worker, struct error *err)
         .constraints = worker->constraints,
         .chunk_tokens = worker->config.chunk_tokens,
         .chunk_us = worker->config.chunk_us,
+        .prompts_first = worker->config.prompts_first,
         .max_sequences = worker->config.max_sequences,
         .max_batch_sequences = worker->config.max_batch_sequences,
         .max_batch_tokens = worker->config.max_batch_tokens,
+        .draft_tokens = worker->ops->role == ROLE_PREFILL ? 0 : worker->config.draft_tokens,
         .block_count = worker->block_count,
         .swap_blocks = worker->swap_blocks,
         .policy = worker->config.batch_policy,
@@ -209,7 +248,10 @@ enum status worker_engine_start(struct worker *worker, struct error *err)
         .broken_context = worker,
         .stall_us = worker->config.step_stall_us,
     };
-    return step_loop_start(&config, &worker->steps, err);
+    TRY(step_loop_start(&config, &worker->steps, err));
+    worker->device =
+        (struct worker_device){.engine = worker->engine, .lost = on_broken, .context = worker};
+    return worker_device_start(&worker->device, worker->metrics.metrics, err);
 }
 
 enum status worker_engine_info(struct worker *worker, struct error *err)

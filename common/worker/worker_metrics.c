@@ -19,6 +19,11 @@ struct load_row {
 #define LABEL_OF_ROLE    "" /* stands for role="..." */
 #define PREEMPTIONS_HELP "Requests that gave their KV blocks up, by what happens to the blocks"
 #define STEP_TIME_HELP   "Time of the step thread while it had anything to do"
+#define DECODE_STEPS_HELP                                                                          \
+    "Steps in which each row draws a token, as a recorded graph of the device or launch by launch"
+#define DEVICE_TIME_HELP                                                                           \
+    "Time of steps that followed another without a pause of the schedule, by the device's clock, " \
+    "and of the gaps in front of them"
 
 static const struct load_row gauge_rows[] = {
     {AT(waiting), "baton_num_requests_waiting", "Requests that wait for KV blocks", NULL, 1},
@@ -33,6 +38,9 @@ static const struct load_row counter_rows[] = {
      "Prompt rows that went through the model here", LABEL_OF_ROLE, 1},
     {AT(decode_rows), "baton_decode_tokens_computed_total",
      "Rows of generated tokens that went through the model here", LABEL_OF_ROLE, 1},
+    {AT(drafts), "baton_draft_tokens_total", "Draft tokens that steps had rows for", NULL, 1},
+    {AT(drafts_accepted), "baton_draft_tokens_accepted_total",
+     "Draft tokens that were the answer's next ones", NULL, 1},
     {AT(preemptions[STEP_SWAPPED]), "baton_preemptions_total", PREEMPTIONS_HELP, "kind=\"swap\"",
      1},
     {AT(preemptions[STEP_DROPPED]), "baton_preemptions_total", PREEMPTIONS_HELP,
@@ -46,6 +54,10 @@ static const struct load_row counter_rows[] = {
     {AT(prefix_evicted_blocks), "baton_prefix_cache_evicted_blocks_total",
      "Cached KV blocks that were evicted", NULL, 1},
     {AT(steps), "baton_steps_total", "Steps of the engine", NULL, 1},
+    {AT(recorded_steps), "baton_decode_steps_total", DECODE_STEPS_HELP, "by=\"graph\"", 1},
+    {AT(launched_steps), "baton_decode_steps_total", DECODE_STEPS_HELP, "by=\"launches\"", 1},
+    {AT(device_us), "baton_device_microseconds_total", DEVICE_TIME_HELP, "in=\"steps\"", 1},
+    {AT(idle_us), "baton_device_microseconds_total", DEVICE_TIME_HELP, "in=\"gaps\"", 1},
     {AT(time_ns[STEP_IN_ENGINE]), "baton_step_microseconds_total", STEP_TIME_HELP, "in=\"engine\"",
      1000},
     {AT(time_ns[STEP_AROUND_IT]), "baton_step_microseconds_total", STEP_TIME_HELP,
@@ -88,6 +100,8 @@ static void register_handoffs(struct worker_metrics *m)
     help = "KV bytes read from other workers";
     m->bytes_shm = metrics_counter(all, "baton_kv_bytes_moved_total", help, "lane=\"shm\"");
     m->bytes_tcp = metrics_counter(all, "baton_kv_bytes_moved_total", help, "lane=\"tcp\"");
+    m->bytes_cuda = metrics_counter(all, "baton_kv_bytes_moved_total", help, "lane=\"cuda\"");
+    m->bytes_rdma = metrics_counter(all, "baton_kv_bytes_moved_total", help, "lane=\"rdma\"");
     m->bytes_local = metrics_counter(all, "baton_kv_bytes_moved_total", help, "lane=\"local\"");
     m->stale_messages = metrics_counter(all, "baton_stale_messages_total",
                                         "Messages of older attempts, dropped", NULL);
@@ -215,5 +229,9 @@ struct counter *worker_metrics_lane(const struct worker_metrics *m, const char *
 {
     if (!strcmp(lane, "shm"))
         return m->bytes_shm;
+    if (!strcmp(lane, "cuda"))
+        return m->bytes_cuda;
+    if (!strcmp(lane, "rdma"))
+        return m->bytes_rdma;
     return strcmp(lane, "tcp") ? m->bytes_local : m->bytes_tcp;
 }

@@ -319,6 +319,18 @@ static enum status cpu_rope_append(struct kernels *kernels, const struct step_ba
     return STATUS_OK;
 }
 
+static enum status cpu_lacks(const struct kernels *kernels, enum weight_type type,
+                             uint32_t head_dim, struct error *err)
+{
+    (void)kernels;
+    (void)head_dim;
+    return !weight_type_is_fp8(type)
+               ? STATUS_OK
+               : error_set(err, STATUS_UNSUPPORTED,
+                           "device cpu: fp8 weights are computed by compute f32 and by GPUs: take "
+                           "weights auto or bf16, which widens them (cpu_no_fp8)");
+}
+
 static double cpu_measure_peak(struct kernels *kernels, enum weight_type type,
                                const char **instruction)
 {
@@ -341,11 +353,12 @@ static uint64_t cpu_measure_read(struct kernels *kernels, const struct buffer *m
         .name = NAME, .quantized_name = QUANTIZED, .packing = CPU_PACKING,                         \
         .weight_type = WEIGHT_BF16, .kv_type = KV_BF16, .device_is_host = true, .open = OPEN,      \
         .close = cpu_close, .isa = cpu_isa, .pass_rows = cpu_pass_rows,                            \
-        .available_bytes = host_memory_available, .alloc = host_memory_alloc,                      \
-        .free = host_memory_free, .host_alloc = host_memory_take, .host_free = free,               \
-        .adopt = host_memory_adopt, .linear_bytes = cpu_linear_bytes,                              \
-        .linear_load = cpu_linear_load, .work = cpu_work, .upload = host_memory_upload,            \
-        .read_back = host_memory_read_back, .copy = host_memory_copy, .sync = cpu_sync,            \
+        .available_bytes = host_memory_available, .whole_bytes = host_memory_whole,                \
+        .lacks = cpu_lacks, .alloc = host_memory_alloc, .free = host_memory_free,                  \
+        .host_alloc = host_memory_give, .host_free = host_memory_end, .adopt = host_memory_adopt,  \
+        .linear_bytes = cpu_linear_bytes, .linear_load = cpu_linear_load, .work = cpu_work,        \
+        .upload = host_memory_upload, .read_back = host_memory_read_back,                          \
+        .copy = host_memory_copy, .block_sums = host_memory_block_sums, .sync = cpu_sync,          \
         .embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .linear = cpu_linear,                          \
         .rope_append = cpu_rope_append, .attention = cpu_attention, .swiglu = cpu_swiglu,          \
         .sample_bytes = sample_scratch_bytes, .sample = sample_rows,                               \

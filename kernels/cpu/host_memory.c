@@ -28,6 +28,18 @@ void *host_memory_take(size_t bytes)
     return memory;
 }
 
+void *host_memory_give(struct kernels *kernels, size_t bytes)
+{
+    (void)kernels;
+    return host_memory_take(bytes);
+}
+
+void host_memory_end(struct kernels *kernels, void *memory)
+{
+    (void)kernels;
+    free(memory);
+}
+
 static size_t whole_pages(size_t bytes)
 {
     return (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
@@ -118,6 +130,30 @@ enum status host_memory_copy(struct kernels *kernels, enum kernels_stream stream
     return STATUS_OK;
 }
 
+/* A byte at a time: this is the reference, and the CPU's pools are summed by the transport. */
+enum status host_memory_block_sums(struct kernels *kernels, const struct buffer *pool,
+                                   const struct kv_sum_job *job, struct buffer *sums)
+{
+    (void)kernels;
+    uint32_t table[256], *out = sums->address;
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        table[byte] = byte;
+        for (int bit = 0; bit < 8; bit++)
+            table[byte] = table[byte] >> 1 ^ (table[byte] & 1 ? CRC32C_POLYNOMIAL : 0);
+    }
+    const uint8_t *first = (const uint8_t *)pool->address + job->first_offset;
+    for (uint32_t i = 0; i < job->count; i++) {
+        const uint8_t *at = first + job->blocks[i] * job->block_bytes;
+        for (const uint8_t *end = at + job->block_bytes; at < end;) {
+            uint32_t crc = ~0u;
+            for (const uint8_t *run_end = at + job->run_bytes; at < run_end; at++)
+                crc = table[(crc ^ *at) & 255] ^ crc >> 8;
+            *out++ = ~crc;
+        }
+    }
+    return STATUS_OK;
+}
+
 /* --- what is available --- */
 
 #define PATH_BYTES 4096
@@ -146,13 +182,13 @@ static uint64_t cgroup_number(const char *cgroup, const char *name, const char *
     return number_in(path, key, missing);
 }
 
-/* Returns the bytes that one cgroup's limit leaves; its page cache can be dropped. UINT64_MAX: no
- * limit ("max" isn't a number). */
-static uint64_t left_in_cgroup(const char *cgroup)
+/* Returns the bytes that one cgroup's limit leaves; its page cache can be dropped. `whole`: the
+ * limit itself. UINT64_MAX: no limit ("max" isn't a number). */
+static uint64_t left_in_cgroup(const char *cgroup, bool whole)
 {
     uint64_t limit = cgroup_number(cgroup, "memory.max", "", UINT64_MAX);
-    if (limit == UINT64_MAX)
-        return UINT64_MAX;
+    if (limit == UINT64_MAX || whole)
+        return limit;
     uint64_t used = cgroup_number(cgroup, "memory.current", "", 0);
     uint64_t cache = cgroup_number(cgroup, "memory.stat", "active_file ", 0) +
                      cgroup_number(cgroup, "memory.stat", "inactive_file ", 0);
@@ -161,7 +197,7 @@ static uint64_t left_in_cgroup(const char *cgroup)
 }
 
 /* Returns the least that the limits of this process's cgroup (v2) and of those around it leave. */
-static uint64_t left_in_cgroups(void)
+static uint64_t left_in_cgroups(bool whole)
 {
     char line[PATH_BYTES], *cgroup = NULL;
     uint64_t least = UINT64_MAX;
@@ -176,17 +212,28 @@ static uint64_t left_in_cgroups(void)
     cgroup[strcspn(cgroup, "\n")] = '\0';
     for (char *end = cgroup + strlen(cgroup); end; end = strrchr(cgroup, '/')) {
         *end = '\0';
-        uint64_t left = left_in_cgroup(cgroup);
+        uint64_t left = left_in_cgroup(cgroup, whole);
         least = left < least ? left : least;
     }
     return least;
 }
 
+static size_t of_machine(const char *key, bool whole)
+{
+    uint64_t kibibytes = number_in("/proc/meminfo", key, UINT64_MAX / 1024);
+    uint64_t cgroups = left_in_cgroups(whole), machine = kibibytes * 1024;
+    uint64_t least = cgroups < machine ? cgroups : machine;
+    return least >= UINT64_MAX / 1024 * 1024 ? SIZE_MAX : (size_t)least;
+}
+
 size_t host_memory_available(const struct kernels *kernels)
 {
     (void)kernels;
-    uint64_t kibibytes = number_in("/proc/meminfo", "MemAvailable:", UINT64_MAX / 1024);
-    uint64_t cgroups = left_in_cgroups(), machine = kibibytes * 1024;
-    uint64_t least = cgroups < machine ? cgroups : machine;
-    return least >= UINT64_MAX / 1024 * 1024 ? SIZE_MAX : (size_t)least;
+    return of_machine("MemAvailable:", false);
+}
+
+size_t host_memory_whole(const struct kernels *kernels)
+{
+    (void)kernels;
+    return of_machine("MemTotal:", true);
 }

@@ -9,10 +9,16 @@
  * pages; below that, aligned to a cache line. NULL: no memory. Free with free(). */
 void *host_memory_take(size_t bytes);
 
+/* The same for transfers (kernels_host_alloc), and its end. */
+void *host_memory_give(struct kernels *kernels, size_t bytes);
+void host_memory_end(struct kernels *kernels, void *memory);
+
 /* Estimates the bytes that this process may still take without pushing others out: the smaller of
  * what the kernel calls available and what the cgroups' limits leave. SIZE_MAX: neither can be
  * read. */
 size_t host_memory_available(const struct kernels *kernels);
+/* The smaller of the machine's memory and the cgroups' limits. */
+size_t host_memory_whole(const struct kernels *kernels);
 
 /* Allocates zeroed memory and touches every page. From 2 MiB on it uses huge pages if the kernel
  * has any (weights stream ~10 % faster), on the nodes of kernels->placement. Below that, it is
@@ -33,5 +39,8 @@ enum status host_memory_read_back(struct kernels *kernels, enum kernels_stream s
 enum status host_memory_copy(struct kernels *kernels, enum kernels_stream stream,
                              const struct buffer *source, size_t source_offset,
                              struct buffer *target, size_t target_offset, size_t bytes);
+/* Any thread. */
+enum status host_memory_block_sums(struct kernels *kernels, const struct buffer *pool,
+                                   const struct kv_sum_job *job, struct buffer *sums);
 
 #endif

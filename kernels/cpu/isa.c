@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+const char *const isa_names[] = {"auto", "portable", "avx2", "avx512", "avx512bf16", "amx", NULL};
+
 #if defined(__x86_64__)
 
 bool isa_reports_avx2(void)

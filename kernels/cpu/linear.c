@@ -15,6 +15,8 @@
 
 size_t cpu_linear_bytes(enum weight_type type, uint32_t n, uint32_t k)
 {
+    if (weight_type_is_fp8(type))
+        return 0;
     if (weight_type_is_quantized(type))
         return quantized_linear_bytes(type, n, k);
     return (size_t)divide_up(n, PANEL) * divide_up(k, 2) * PANEL * sizeof(uint32_t);

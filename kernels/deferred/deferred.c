@@ -35,6 +35,12 @@ static size_t deferred_available_bytes(const struct kernels *kernels)
     return self->inner->backend->available_bytes(self->inner);
 }
 
+static size_t deferred_whole_bytes(const struct kernels *kernels)
+{
+    const struct deferred *self = kernels->state;
+    return self->inner->backend->whole_bytes(self->inner);
+}
+
 static const char *deferred_isa(const struct kernels *kernels)
 {
     const struct deferred *self = kernels->state;
@@ -149,6 +155,25 @@ static enum status deferred_copy(struct kernels *kernels, enum kernels_stream st
     struct buffer from = deferred_real(kernels, source), to = deferred_real(kernels, target);
     return push_transfer(kernels, stream, (char *)to.address + target_offset,
                          (const char *)from.address + source_offset, bytes);
+}
+
+static enum status run_block_sums(struct kernels *inner, struct item *item)
+{
+    struct summing *summing = &item->summing;
+    summing->job.blocks = summing->blocks;
+    return inner->backend->block_sums(inner, &summing->pool, &summing->job, &summing->sums);
+}
+
+static enum status deferred_block_sums(struct kernels *kernels, const struct buffer *pool,
+                                       const struct kv_sum_job *job, struct buffer *sums)
+{
+    struct item item = {.kind = TRANSFER,
+                        .run = run_block_sums,
+                        .summing = {.job = *job,
+                                    .pool = deferred_real(kernels, pool),
+                                    .sums = deferred_real(kernels, sums)}};
+    memcpy(item.summing.blocks, job->blocks, job->count * sizeof *job->blocks);
+    return deferred_push(kernels, KERNELS_TRANSFERS, &item);
 }
 
 /* --- operations --- */
@@ -331,6 +356,7 @@ static struct kernels_backend table_around(const struct kernels_backend *inner)
     table.isa = deferred_isa;
     table.pass_rows = deferred_pass_rows;
     table.available_bytes = deferred_available_bytes;
+    table.whole_bytes = deferred_whole_bytes;
     table.alloc = deferred_alloc;
     table.free = deferred_free;
     table.adopt = deferred_adopt;
@@ -339,6 +365,7 @@ static struct kernels_backend table_around(const struct kernels_backend *inner)
     table.upload = deferred_upload;
     table.read_back = deferred_read_back;
     table.copy = deferred_copy;
+    table.block_sums = deferred_block_sums;
     table.sync = deferred_sync;
     table.embed = deferred_embed;
     table.rmsnorm = deferred_rmsnorm;

@@ -9,7 +9,7 @@
  * call's structs, with real addresses. With `late` a stream stands still until the host asks for an
  * event, or the queue is full. Every second event of KERNELS_MOVES is an exception: it passes at
  * once, before steps that nothing orders it behind. KERNELS_STEPS alone calls the wrapped backend:
- * transfers are copies and need none. */
+ * transfers are copies and need none. Sums of blocks use no state of it. */
 #ifndef BATON_KERNELS_DEFERRED_DEFERRED_H
 #define BATON_KERNELS_DEFERRED_DEFERRED_H
 
@@ -25,6 +25,12 @@ struct transfer {
     char *target;
     const char *source;
     size_t bytes;
+};
+
+struct summing {
+    struct kv_sum_job job;
+    struct buffer pool, sums;
+    uint32_t blocks[KV_SUMS_AT_ONCE]; /* the job's */
 };
 
 struct load {
@@ -103,6 +109,7 @@ struct item {
     kernels_event event;        /* MARK, ORDER */
     union {
         struct transfer transfer;
+        struct summing summing;
         struct load load;
         struct host_work host_work;
         struct measurement measurement;
@@ -132,6 +139,7 @@ struct stream {
     kernels_event passed;
     uint64_t passed_us[KERNELS_TIMED_EVENTS];
     enum status failed;
+    int signal; /* the eventfd plus 1 that a passed event writes to; 0: none */
 };
 
 /* Addresses from `seen` on stand for those from `real` on; equal in adopted memory. */

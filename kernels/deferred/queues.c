@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 
 #define MODULE "deferred"
 
@@ -48,12 +49,24 @@ static void take_item(struct deferred *self, struct stream *stream)
     if (item->kind == MARK) {
         stream->passed = item->event;
         stream->passed_us[item->event % KERNELS_TIMED_EVENTS] = clock_now_us();
+        if (stream->signal)
+            eventfd_write(stream->signal - 1, 1);
     } else if (item->kind == ORDER) {
         await_event(self, &self->streams[item->before], item->event);
     } else if (stream->failed == STATUS_OK || item->kind == CALL) {
         pthread_mutex_unlock(&self->mutex);
-        bool fails = item->kind == OPERATION && FAILPOINT_FAILS("device.fails");
-        status = fails ? STATUS_INTERNAL : item->run(self->inner, item);
+        bool operates = item->kind == OPERATION;
+        bool moves = item->kind == TRANSFER && stream == &self->streams[KERNELS_MOVES];
+        if (operates && FAILPOINT_FAILS("device.lost"))
+            status = STATUS_UNAVAILABLE;
+        else if ((operates && FAILPOINT_FAILS("device.fails")) ||
+                 (moves && FAILPOINT_FAILS("device.move_fails")))
+            status = STATUS_INTERNAL;
+        else if (stream == &self->streams[KERNELS_TRANSFERS] &&
+                 FAILPOINT_FAILS("device.copy_fails"))
+            status = STATUS_INTERNAL;
+        else
+            status = item->run(self->inner, item);
         pthread_mutex_lock(&self->mutex);
     }
     if (status != STATUS_OK && stream->failed == STATUS_OK) {
@@ -61,6 +74,8 @@ static void take_item(struct deferred *self, struct stream *stream)
                   stream - self->streams, stream->done, status_name(status));
         stream->failed = STATUS_INTERNAL;
     }
+    for (int i = 0; status == STATUS_UNAVAILABLE && i < KERNELS_STREAMS; i++)
+        self->streams[i].failed = status;
     stream->done++;
     pthread_cond_broadcast(&self->progress);
 }
@@ -132,6 +147,14 @@ static enum status deferred_record(struct kernels *kernels, enum kernels_stream 
     return STATUS_OK;
 }
 
+static void deferred_signal(struct kernels *kernels, enum kernels_stream stream, int fd)
+{
+    struct deferred *self = kernels->state;
+    pthread_mutex_lock(&self->mutex);
+    self->streams[stream].signal = fd + 1;
+    pthread_mutex_unlock(&self->mutex);
+}
+
 static bool deferred_passed(struct kernels *kernels, enum kernels_stream stream,
                             kernels_event event)
 {
@@ -179,11 +202,12 @@ enum status deferred_sync(struct kernels *kernels)
     struct deferred *self = kernels->state;
     enum status status = STATUS_OK;
     pthread_mutex_lock(&self->mutex);
-    for (int i = 0; i < KERNELS_STREAMS; i++)
+    for (int i = 0; i < KERNELS_TRANSFERS; i++)
         await_item(self, &self->streams[i], self->streams[i].queued);
-    for (int i = 0; i < KERNELS_STREAMS; i++) {
+    for (int i = 0; i < KERNELS_TRANSFERS; i++) {
         status = status == STATUS_OK ? self->streams[i].failed : status;
-        self->streams[i].failed = STATUS_OK;
+        if (self->streams[i].failed != STATUS_UNAVAILABLE)
+            self->streams[i].failed = STATUS_OK;
     }
     pthread_mutex_unlock(&self->mutex);
     return status;
@@ -191,6 +215,7 @@ enum status deferred_sync(struct kernels *kernels)
 
 const struct kernels_queues deferred_queues = {
     .record = deferred_record,
+    .signal = deferred_signal,
     .passed = deferred_passed,
     .wait = deferred_wait,
     .order = deferred_order,

@@ -6,6 +6,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/host_memory.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/kv_view.h"
 #include "kernels/cpu/limits.h"
 #include "kernels/cpu/pool.h"
@@ -21,6 +22,7 @@ struct reference_scratch {
     float partial[KERNELS_MAX_HEAD_DIM];    /* output of one segment */
     float token[KERNELS_MAX_HEAD_DIM];      /* a key or value of a quantized pool, widened */
     int8_t numbers[WEIGHT_MAX_QUANTIZED_K]; /* inputs of one row of a quantized layer */
+    float scales[WEIGHT_MAX_QUANTIZED_K / WEIGHT_GROUP]; /* its scales, of FP8 */
 };
 
 /* kernels_info.packing. Files keep packed weights: change the number whenever the packed form of
@@ -30,6 +32,7 @@ struct reference_scratch {
 struct reference {
     struct pool *pool;
     struct reference_scratch *scratch; /* [threads] */
+    const struct reference_loops *loops;
     enum limits_way read_way;
 };
 
@@ -50,6 +53,11 @@ static enum status reference_open(struct kernels *kernels, const struct kernels_
                       config->threads);
         goto fail_scratch;
     }
+    self->loops = &reference_loops_baseline;
+#if defined(__x86_64__)
+    if (isa_reports_avx2())
+        self->loops = &reference_loops_avx2;
+#endif
     kernels->state = self;
     return STATUS_OK;
 fail_scratch:
@@ -121,9 +129,33 @@ struct linear_job {
     const float *in;
     float *out;
     struct reference_scratch *scratch; /* [threads] */
+    const struct reference_loops *loops;
     uint32_t rows;
     bool accumulate;
 };
+
+/* Multiplies rows by a layer of FP8; an item is a row. */
+static void multiply_e4m3_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    const struct linear_job *job = context;
+    const struct linear *linear = job->linear;
+    struct reference_scratch *scratch = &job->scratch[thread];
+    struct reference_e4m3 shape = {.blocks = linear->type == WEIGHT_FP8_BLOCK,
+                                   .k = linear->k,
+                                   .promotion = WEIGHT_GROUP,
+                                   .segment = weight_segment_k(linear->k),
+                                   .input_scale = linear->input_scale};
+    for (size_t t = first; t < last; t++) {
+        uint8_t *numbers = (uint8_t *)scratch->numbers;
+        reference_e4m3_quantize(&shape, job->in + t * linear->k, numbers, scratch->scales);
+        float *out = job->out + t * linear->n;
+        for (uint32_t n = 0; n < linear->n; n++) {
+            float value = reference_e4m3(&shape, numbers, scratch->scales, row_of(linear, n),
+                                         scales_of(linear, n));
+            out[n] = job->accumulate ? out[n] + value : value;
+        }
+    }
+}
 
 /* Multiplies rows by a quantized layer; an item is a row. */
 static void multiply_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
@@ -171,8 +203,7 @@ static void load_rows(void *context, uint32_t thread, uint32_t first, uint32_t l
         uint32_t n = load->first_row + i;
         float *panel = (float *)load->linear->packed.address +
                        n / REFERENCE_PANEL * (k * REFERENCE_PANEL) + n % REFERENCE_PANEL;
-        for (size_t j = 0; j < k; j++)
-            panel[j * REFERENCE_PANEL] = load->rows[i * k + j];
+        reference_panel_fill(load->rows + i * k, (uint32_t)k, panel);
     }
 }
 
@@ -207,7 +238,7 @@ static void linear_panels(void *context, uint32_t thread, uint32_t first, uint32
                                                        ? linear->n - p * REFERENCE_PANEL
                                                        : REFERENCE_PANEL,
                                         .accumulate = job->accumulate};
-        reference_panel_multiply(&panel, job->in, job->rows, job->out + p * REFERENCE_PANEL);
+        job->loops->panel_multiply(&panel, job->in, job->rows, job->out + p * REFERENCE_PANEL);
     }
 }
 
@@ -220,10 +251,12 @@ static enum status reference_linear(struct kernels *kernels, const struct linear
                              .in = in->address,
                              .out = out->address,
                              .scratch = self->scratch,
+                             .loops = self->loops,
                              .rows = rows,
                              .accumulate = accumulate};
     if (weight_type_is_quantized(linear->type)) {
-        pool_run(self->pool, rows, 1, multiply_rows, &job);
+        pool_run(self->pool, rows, 1,
+                 weight_type_is_fp8(linear->type) ? multiply_e4m3_rows : multiply_rows, &job);
         return STATUS_OK;
     }
     uint32_t panels = divide_up(linear->n, REFERENCE_PANEL);
@@ -297,6 +330,7 @@ static enum status reference_rmsnorm_op(struct kernels *kernels, const struct bu
 }
 
 struct swiglu_job {
+    const struct reference_loops *loops;
     const float *gate_up;
     float *out;
     size_t ffn;
@@ -307,15 +341,16 @@ static void swiglu_rows(void *context, uint32_t thread, uint32_t first, uint32_t
     (void)thread;
     const struct swiglu_job *job = context;
     for (size_t t = first; t < last; t++)
-        reference_swiglu(job->gate_up + t * 2 * job->ffn, (uint32_t)job->ffn,
-                         job->out + t * job->ffn);
+        job->loops->swiglu(job->gate_up + t * 2 * job->ffn, (uint32_t)job->ffn,
+                           job->out + t * job->ffn);
 }
 
 static enum status reference_swiglu_op(struct kernels *kernels, const struct buffer *gate_up,
                                        uint32_t rows, uint32_t ffn, struct buffer *out)
 {
     struct reference *self = kernels->state;
-    struct swiglu_job job = {.gate_up = gate_up->address, .out = out->address, .ffn = ffn};
+    struct swiglu_job job = {
+        .loops = self->loops, .gate_up = gate_up->address, .out = out->address, .ffn = ffn};
     pool_run(self->pool, rows, 16, swiglu_rows, &job);
     return STATUS_OK;
 }
@@ -516,6 +551,9 @@ static double reference_measure_peak(struct kernels *kernels, enum weight_type t
                                      const char **instruction)
 {
     struct reference *self = kernels->state;
+    *instruction = "";
+    if (weight_type_is_fp8(type))
+        return 0;
     return limits_peak(self->pool, kernels->threads,
                        weight_type_is_quantized(type) ? limits_quantized(NULL, type == WEIGHT_INT4)
                                                       : limits_linear(NULL),
@@ -540,10 +578,11 @@ const struct kernels_backend kernels_reference = {
     .isa = reference_isa,
     .pass_rows = reference_pass_rows,
     .available_bytes = host_memory_available,
+    .whole_bytes = host_memory_whole,
     .alloc = host_memory_alloc,
     .free = host_memory_free,
-    .host_alloc = host_memory_take,
-    .host_free = free,
+    .host_alloc = host_memory_give,
+    .host_free = host_memory_end,
     .adopt = host_memory_adopt,
     .linear_bytes = reference_linear_bytes,
     .linear_load = reference_linear_load,
@@ -551,6 +590,7 @@ const struct kernels_backend kernels_reference = {
     .upload = host_memory_upload,
     .copy = host_memory_copy,
     .read_back = host_memory_read_back,
+    .block_sums = host_memory_block_sums,
     .sync = reference_sync,
     .embed = reference_embed,
     .rmsnorm = reference_rmsnorm_op,

@@ -144,8 +144,7 @@ struct request {
     struct request_life life;
     struct request_trace trace;
     struct request_timing timing;
-    struct answer_length expected;   /* its whole answer */
-    uint32_t expect_at;              /* tokens with which that is looked up again */
+    struct answer_course course;     /* its answer's */
     struct slo_prediction predicted; /* when it was placed first; 0: not known */
     struct answer_deltas out;
     uint32_t *emitted;
@@ -159,6 +158,10 @@ struct request {
     bool prefilled; /* this attempt's prompt is computed: no work for the prefill worker any more */
     bool confirmed; /* this attempt's handoff is done */
     bool held;      /* waits for the retry budget, and then for its place */
+    struct {        /* during this attempt the queue of this worker was empty, so it isn't in it */
+        uint64_t worker;
+        uint32_t attempt;
+    } left_queue;
     struct due due; /* no earlier than that the life has anything to do, or the client is told so */
     Baton__Worker__V1__Handle handle; /* from the last accepted Opened; owns .blocks */
     uint32_t opened_attempt;  /* its Opened waits for the prompt's logprobs; 0: none waits */

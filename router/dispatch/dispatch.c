@@ -457,7 +457,8 @@ static void init_state(struct dispatch *dispatch, const struct dispatch_config *
                                          .router_incarnation = config->incarnation,
                                          .placement = &dispatch->placement,
                                          .breakers = &dispatch->breakers,
-                                         .unconfirmed_tokens = config->unconfirmed_tokens};
+                                         .unconfirmed_tokens = config->unconfirmed_tokens,
+                                         .mixed_numerics = config->mixed_numerics};
 }
 
 enum status dispatch_create(const struct dispatch_config *config, struct dispatch **out,
@@ -470,11 +471,13 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
     size_t calls = most_calls(config);
     const struct placement_config placement = {.model_count = config->models->count,
                                                .policy = config->policy,
+                                               .binds_late = config->limits.bind_late,
                                                .has_classes =
                                                    config->models->items[0].limits.slo &&
                                                    config->models->items[0].limits.slo->count,
                                                .seed = rng_entropy(),
                                                .prefix_limit = config->prefix_limit,
+                                               .held_limit = (config->max_queue + 1) / 2,
                                                .force_local = config->force_local_prefill,
                                                .local_us = config->limits.local_us};
     size_t reserved = config->max_requests /* INBOX_CALL */ + calls /* INBOX_CALL_CLOSED */ +

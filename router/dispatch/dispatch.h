@@ -55,6 +55,7 @@ struct dispatch_config {
     enum placement_policy policy;
     uint32_t prefix_limit; /* placement_config.prefix_limit */
     bool force_local_prefill;
+    bool mixed_numerics; /* workers of different numerics may be paired */
     uint64_t linger_us;
     struct rpc_tls tls;    /* for Sessions */
     uint64_t keepalive_us; /* for Sessions */

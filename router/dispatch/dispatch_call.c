@@ -159,7 +159,8 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
     request->state = CHOICE_CLOSED;
     const struct answer_ask asked = request_answer(request);
     bool cut = reason || request->finish == FINISH_MAX_TOKENS || request->finish == FINISH_CONTEXT;
-    answer_lengths_learn(dispatch->placement.answer_lengths, &asked, request->emitted_count, !cut);
+    answer_lengths_learn(dispatch->placement.answer_lengths, &asked, &request->course,
+                         request->emitted_count, !cut);
     request_teach(dispatch, request, reason);
     request_not_held(dispatch, request);
     due_heap_set(&dispatch->due_requests, &request->due, UINT64_MAX);

@@ -36,7 +36,7 @@ static void create_class(const struct dispatch *dispatch, size_t model, uint32_t
     char labels[288], more[320];
     int length = snprintf(labels, sizeof labels, "model_name=\"%s\",slo_class=\"%s\"",
                           dispatch->config.models->items[model].name, slo->name);
-    admission_class_init(&of->admission, slo->objective.ttft_us || slo->objective.tpot_us);
+    admission_class_init(&of->admission, &slo->objective);
     for (int stage = 0; stage < ADMISSION_STAGES; stage++) {
         snprintf(more, sizeof more, "%.*s,stage=\"%s\"", length, labels, stages[stage]);
         of->error[stage] =
@@ -172,23 +172,15 @@ static void explain_rejection(struct dispatch *dispatch, struct request *request
             class->name, request->retry_after_s);
 }
 
-/* Executes a verdict about a request that isn't placed. Returns what became of it: one that should
- * be held is rejected where late ones fill half of the queue. `over_us`: so much too late its first
- * token would come. */
-static enum admission_verdict execute_verdict(struct dispatch *dispatch, struct request *request,
-                                              enum admission_verdict verdict, uint64_t over_us)
+/* Executes a verdict about a request that isn't placed. `over_us`: so much too late its first token
+ * would come. */
+static void execute_verdict(struct dispatch *dispatch, struct request *request,
+                            enum admission_verdict verdict, uint64_t over_us)
 {
-    struct placement *placement = &dispatch->placement;
-    uint32_t late = placement->queues[request->call->model].ranks[PLACEMENT_RANKS - 1];
-    if (verdict == ADMISSION_HELD) {
-        if (request->placing.late || late < (dispatch->config.max_queue + 1) / 2)
-            placement_hold(placement, &request->placing);
-        else
-            verdict = ADMISSION_REJECTED;
-    }
+    if (verdict == ADMISSION_HELD)
+        placement_hold(&dispatch->placement, &request->placing);
     if (verdict == ADMISSION_REJECTED)
         explain_rejection(dispatch, request, over_us);
-    return verdict;
 }
 
 void request_judge_arrival(struct dispatch *dispatch, struct request *request)
@@ -202,14 +194,15 @@ void request_judge_arrival(struct dispatch *dispatch, struct request *request)
     uint64_t left_us = ttft_us > age_us ? ttft_us - age_us : 0;
     if (dispatch->placement.queues[call->model].count < 2)
         return; /* it is the only one that waits: its turn comes at once */
-    const struct admission_ask ask = {.raw = admission_wait_miss(wait_us, left_us),
-                                      .wait_us = (double)wait_us,
-                                      .ttft_us = (double)ttft_us,
-                                      .now_us = dispatch->now_us};
+    const struct admission_ask ask = {
+        .raw = admission_wait_miss(wait_us, left_us),
+        .wait_us = (double)wait_us,
+        .hold_full = !placement_may_hold(&dispatch->placement, &request->placing),
+        .tokens = (double)call->prompt_count,
+        .now_us = dispatch->now_us};
     enum admission_verdict verdict = admission_judge(
         &of->admission, &request->admission, ADMISSION_ARRIVAL, &ask, &dispatch->decision_rng);
-    verdict =
-        execute_verdict(dispatch, request, verdict, wait_us > left_us ? wait_us - left_us : 0);
+    execute_verdict(dispatch, request, verdict, wait_us > left_us ? wait_us - left_us : 0);
     if (verdict == ADMISSION_TAKEN || verdict == ADMISSION_LET_THROUGH)
         return;
     struct decision decision;
@@ -241,13 +234,13 @@ static enum admission_verdict judge_turn(struct dispatch *dispatch, struct reque
     double percentile = classes_of(dispatch)->items[call->slo_class].percentile;
     const struct goodput_request asked = {
         .is = request_predictable(dispatch, request),
+        .slo = &placement->classes[call->model][call->slo_class],
         .weight = (double)placement_weight(placement, call->model, call->slo_class, percentile) /
                   BOOKS_WEIGHT_ONE};
     const struct admission_ask ask =
         admission_ask_of(placement, &request->placing, &asked, won, raw);
-    enum admission_verdict verdict = admission_judge(&of->admission, &request->admission,
-                                                     ADMISSION_TURN, &ask, &dispatch->decision_rng);
-    return verdict == ADMISSION_HELD && placement_is_owed(placement) ? ADMISSION_TAKEN : verdict;
+    return admission_judge(&of->admission, &request->admission, ADMISSION_TURN, &ask,
+                           &dispatch->decision_rng);
 }
 
 enum admission_verdict request_admit(struct dispatch *dispatch, struct request *request,
@@ -270,10 +263,10 @@ enum admission_verdict request_admit(struct dispatch *dispatch, struct request *
     decision->reader_only = request->place.kind != LIFE_PLACE;
     double over_us = predicted->ttft_us - (double)call->objective.ttft_us;
     bool late = call->objective.ttft_us && over_us > 0;
-    enum admission_verdict verdict = execute_verdict(
-        dispatch, request, judge_turn(dispatch, request, decision),
-        late ? (uint64_t)over_us
-             : placement_retry_us(&dispatch->placement, call->model, dispatch->now_us));
+    enum admission_verdict verdict = judge_turn(dispatch, request, decision);
+    execute_verdict(dispatch, request, verdict,
+                    late ? (uint64_t)over_us
+                         : placement_retry_us(&dispatch->placement, call->model, dispatch->now_us));
     if (verdict != ADMISSION_HELD || !again)
         log_decision(dispatch, request, decision, verdict, ADMISSION_TURN);
     if (verdict == ADMISSION_REJECTED)

@@ -152,10 +152,17 @@ static uint64_t watch(struct dispatch *dispatch, struct worker *worker)
     return step_watch_next_us(&worker->watch, limit_us);
 }
 
+static bool has_queue(const struct worker *worker)
+{
+    return worker->load.queued_requests || worker->load.queued_tokens;
+}
+
 void worker_reported_steps(struct dispatch *dispatch, struct worker *worker,
                            const struct step_report_seen *report)
 {
     bool hung = worker->watch.hangs;
+    if (has_queue(worker))
+        worker->queued_us = dispatch->now_us;
     if (!report) {
         worker->watch = (struct step_watch){.reported = false};
     } else if (step_watch_report(&worker->watch, report, dispatch->now_us)) {
@@ -171,9 +178,20 @@ void worker_reported_steps(struct dispatch *dispatch, struct worker *worker,
 void request_is_silent(struct dispatch *dispatch, struct request *request, uint64_t key)
 {
     struct worker *worker = workers_get(&dispatch->workers, key);
-    if (!worker || worker->load.queued_requests || worker->load.queued_tokens ||
+    if (!worker || has_queue(worker) ||
         (worker->watch.hangs && !request_could_move(dispatch, request)))
         return; /* it waits in the worker's queue, or couldn't go anywhere */
+    /* It may have waited there until then: the silence begins after the wait. It gets this time
+     * once, as a later report is about the queue of others. */
+    const struct request_life *life = &request->life;
+    bool left = request->left_queue.worker == key && request->left_queue.attempt == life->attempt;
+    if (!left && worker->queued_us &&
+        dispatch->now_us - worker->queued_us < life->limits.silence_us) {
+        request->left_queue.worker = key;
+        request->left_queue.attempt = life->attempt;
+        request_life_on_sign(&request->life, worker->queued_us, key, life->attempt);
+        return;
+    }
     log_warn_lifecycle("dispatch",
                        "req=%s attempt=%u worker=%s msg=\"this worker owes it a token and says "
                        "nothing: it goes elsewhere\"",
@@ -184,10 +202,12 @@ void request_is_silent(struct dispatch *dispatch, struct request *request, uint6
 
 /* ---------------------------------------------------------- workers and pairs that are kept out */
 
-/* Pools of a model: its prefill workers, its decode workers, its pairs. */
-enum { POOLS = 3, OF_PAIRS = 2 };
+/* Pools of a model: its prefill workers, its decode workers, its pairs, and the pairs of prefill
+ * workers that drain: prompts that these have computed may still need a reader. */
+enum { POOLS = 4, OF_PAIRS = 2, OF_LAST_READERS = 3 };
 
-/* Lists the ready workers, and the pairs of them, that have failed lately. Returns how many. */
+/* Lists the ready workers, and the pairs of them, that have failed lately; and the readers that
+ * failed to read from a worker that drains. Returns how many. */
 static size_t list_failing(struct dispatch *dispatch)
 {
     struct breakers *breakers = &dispatch->breakers;
@@ -206,11 +226,12 @@ static size_t list_failing(struct dispatch *dispatch)
         const struct pair_breaker *pair = &breakers->pairs[i];
         const struct worker *prefill = workers_get(&dispatch->workers, pair->prefill),
                             *decode = workers_get(&dispatch->workers, pair->decode);
-        if (prefill && decode && worker_is_ready(prefill) && worker_is_ready(decode))
-            list[count++] =
-                (struct breaker_candidate){.worker = pair->prefill,
-                                           .reader = pair->decode,
-                                           .pool = (uint32_t)prefill->model * POOLS + OF_PAIRS};
+        bool drains = prefill && prefill->state == WORKER_UP && prefill->load.draining;
+        if (prefill && decode && (worker_is_ready(prefill) || drains) && worker_is_ready(decode))
+            list[count++] = (struct breaker_candidate){
+                .worker = pair->prefill,
+                .reader = pair->decode,
+                .pool = (uint32_t)prefill->model * POOLS + (drains ? OF_LAST_READERS : OF_PAIRS)};
     }
     return count;
 }
@@ -267,6 +288,7 @@ static uint64_t keep_out(struct dispatch *dispatch)
         of[0] = pool->roles[ROLE_PREFILL].up;
         of[1] = pool->roles[ROLE_DECODE].up;
         of[OF_PAIRS] = of[0] * of[1];
+        of[OF_LAST_READERS] = pool->roles[ROLE_PREFILL].draining * of[1];
     }
     uint64_t next_us =
         breakers_keep_out(&dispatch->breakers, dispatch->failing, count, ready, dispatch->now_us);
@@ -286,7 +308,8 @@ static uint64_t keep_out(struct dispatch *dispatch)
         const struct model_metrics *metrics = metrics_of(dispatch, model);
         gauge_set(metrics->workers_kept_out[0], (double)out[model * POOLS]);
         gauge_set(metrics->workers_kept_out[1], (double)out[model * POOLS + 1]);
-        gauge_set(metrics->pairs_kept_out, (double)out[model * POOLS + OF_PAIRS]);
+        gauge_set(metrics->pairs_kept_out,
+                  (double)(out[model * POOLS + OF_PAIRS] + out[model * POOLS + OF_LAST_READERS]));
     }
     breakers_tidy(&dispatch->breakers);
     return next_us;

@@ -54,25 +54,13 @@ static const struct slo_class *class_of(const struct dispatch *dispatch, const s
     return classes && call->slo_class < classes->count ? &classes->items[call->slo_class] : NULL;
 }
 
-/* Returns how long its answer is expected to get. Looks again when it has twice as many tokens, and
- * when it has become longer than that. */
-static struct answer_length expected_answer(struct dispatch *dispatch, struct request *request)
-{
-    uint32_t drawn = request->emitted_count;
-    if (drawn >= request->expect_at || drawn >= request->expected.mean) {
-        const struct answer_ask asked = request_answer(request);
-        request->expected =
-            answer_length_predict(dispatch->placement.answer_lengths, &asked, drawn);
-        request->expect_at = drawn ? 2 * drawn : 1;
-    }
-    return request->expected;
-}
-
 struct predict_request request_predictable(struct dispatch *dispatch, struct request *request)
 {
     const struct call *call = request->call;
     const struct request_timing *timing = &request->timing;
-    struct answer_length whole = expected_answer(dispatch, request);
+    const struct answer_ask asked = request_answer(request);
+    struct answer_length whole = answer_lengths_follow(dispatch->placement.answer_lengths, &asked,
+                                                       &request->course, request->emitted_count);
     struct predict_request is = {
         .age_us = (double)(dispatch->now_us - request->timing.arrival_us),
         .priority = call->priority,
@@ -227,10 +215,11 @@ static struct route_choice choose(struct dispatch *dispatch, struct request *req
     ask.request.decision = decision;
     ask.request.avoid_prefill = request->place.avoid_prefill;
     ask.request.avoid_decode = request->place.avoid_decode;
-    const struct route_handle handle = {.prefill = request->life.prefill,
-                                        .model_hash = request->handle.model_hash,
-                                        .layout_hash = request->handle.layout_hash,
-                                        .numerics_id = request->handle.numerics_id};
+    const struct route_handle handle = {
+        .prefill = request->life.prefill,
+        .model_hash = request->handle.model_hash,
+        .layout_hash = request->handle.layout_hash,
+        .numerics_id = dispatch->workers.mixed_numerics ? 0 : request->handle.numerics_id};
     if (request->place.kind != LIFE_PLACE)
         ask.handle = &handle;
     if (dispatch->placement.prefix_index) {

@@ -243,6 +243,10 @@ static void take_opened(struct dispatch *dispatch, struct worker *worker, struct
     const Baton__Worker__V1__Handle *handle = opened->handle;
     struct handle_ref ref = {handle->incarnation, handle->id, handle->generation};
     struct life_actions actions;
+    const struct candidate *guess =
+        candidates_get(&dispatch->placement.candidates, request->life.decode);
+    if (guess && guess->is.draining)
+        request_life_keep_guess(&request->life);
     request_life_on_sign(&request->life, dispatch->now_us, worker->key, opened->attempt);
     if (request_life_on_opened(&request->life, worker->key, opened->attempt, ref, &actions)) {
         if (!request_keep_handle(request, handle))
@@ -545,6 +549,7 @@ static void note_lane(struct dispatch *dispatch, struct worker *worker,
         return;
     dispatch->board_changed |= strcmp(worker->lane, pulled->lane) != 0;
     str_copy(worker->lane, sizeof worker->lane, pulled->lane);
+    str_copy(worker->lane_reason, sizeof worker->lane_reason, pulled->lane_reason);
     if (request && pulled->attempt == request->life.attempt && pulled->bytes)
         worker->learnt.kv_bytes_per_token =
             (double)pulled->bytes / (request->call->prompt_count + request->life.handle_emitted);
@@ -635,6 +640,8 @@ static void on_tokens(struct dispatch *dispatch, struct worker *worker,
     placement_worker_stepped(&dispatch->placement, worker->key, prefill_rows);
     for (size_t i = 0; i < said->n_tokens; i++)
         on_token(dispatch, worker, said->tokens[i]);
+    if (said->load && said->n_steps)
+        worker_learn_kv(worker, said->steps[said->n_steps - 1], said->load);
     if (said->load)
         on_load(dispatch, worker, said->load);
 }

@@ -54,7 +54,8 @@ static void tell_placement(const struct workers *workers, const struct worker *w
         .away_since_us = worker->away_since_us,
         .model_hash = info->model_hash,
         .layout_hash = info->layout_hash,
-        .numerics_id = info->numerics_id,
+        .numerics_id = workers->mixed_numerics ? 0 : info->numerics_id,
+        .own_numerics_id = info->numerics_id,
         .block_tokens = info->block_tokens,
         .capacity_tokens = worker_capacity_tokens(info),
         .unconfirmed_limit_tokens = limit_tokens ? limit_tokens : pool_tokens / 2,
@@ -194,8 +195,8 @@ static bool find_members(struct workers *workers, const struct membership_snapsh
 }
 
 /* Writes why two workers can't hand KV over; "": they can. */
-static void say_differences(const struct worker_info *a, const struct worker_info *b, char *text,
-                            size_t size)
+static void say_differences(const struct worker_info *a, const struct worker_info *b, bool mixed,
+                            char *text, size_t size)
 {
     char model[64] = "", layout[64] = "", numerics[160] = "";
     if (a->model_hash != b->model_hash)
@@ -207,7 +208,7 @@ static void say_differences(const struct worker_info *a, const struct worker_inf
     else if (a->layout_hash != b->layout_hash)
         snprintf(layout, sizeof layout, "; KV layout %016" PRIx64 ", not %016" PRIx64,
                  a->layout_hash, b->layout_hash);
-    if (a->numerics_id != b->numerics_id)
+    if (a->numerics_id != b->numerics_id && !mixed)
         snprintf(numerics, sizeof numerics, "; numerics %s, not %s", a->numerics_name,
                  b->numerics_name);
     snprintf(text, size, "%s%s%s", model, layout, numerics);
@@ -248,7 +249,7 @@ static void warn_of_misfit(const struct workers *workers, const struct worker *j
         if (worker->info.role == info->role || worker->model != joined->model ||
             worker->state == WORKER_LEAVING)
             continue;
-        say_differences(info, &worker->info, differs, sizeof differs);
+        say_differences(info, &worker->info, workers->mixed_numerics, differs, sizeof differs);
         other = worker->info.name;
         if (!*differs)
             return;
@@ -404,6 +405,7 @@ bool worker_take_load(struct worker *worker, const Baton__Worker__V1__Load *load
     if (load->queued_tokens > MOST || load->steps_done > MOST || load->reserved_tokens > MOST ||
         load->unconfirmed_tokens > MOST || load->busy_us > MOST || load->requests > REPORTED_ROWS)
         return false;
+    struct worker_load before = worker->load;
     worker->load = (struct worker_load){.queued_requests = load->queued_requests,
                                         .queued_tokens = load->queued_tokens,
                                         .running = load->running,
@@ -412,12 +414,26 @@ bool worker_take_load(struct worker *worker, const Baton__Worker__V1__Load *load
                                         .blocks_pinned = load->blocks_pinned,
                                         .blocks_landing = load->blocks_landing,
                                         /* which no worker takes back */
-                                        .draining = worker->load.draining || load->draining,
+                                        .draining = before.draining || load->draining,
                                         .requests = load->requests,
                                         .steps_done = load->steps_done,
                                         .reserved_tokens = load->reserved_tokens,
                                         .unconfirmed_tokens = load->unconfirmed_tokens,
-                                        .busy_us = load->busy_us};
+                                        .busy_us = load->busy_us,
+                                        .has_device = before.has_device || load->device,
+                                        .device = before.device};
+    const Baton__Worker__V1__DeviceHealth *device = load->device;
+    if (device)
+        worker->load.device = (struct device_health){
+            .numbers = {[DEVICE_MEMORY_USED_BYTES] = (double)device->memory_used_bytes,
+                        [DEVICE_MEMORY_TOTAL_BYTES] = (double)device->memory_total_bytes,
+                        [DEVICE_CLOCK_HERTZ] = (double)device->clock_hertz,
+                        [DEVICE_POWER_WATTS] = (double)device->power_watts,
+                        [DEVICE_TEMPERATURE_CELSIUS] = (double)device->temperature_celsius,
+                        [DEVICE_ECC_CORRECTED] = (double)device->ecc_corrected,
+                        [DEVICE_ECC_UNCORRECTED] = (double)device->ecc_uncorrected,
+                        [DEVICE_XIDS] = (double)device->xids},
+            .slowdowns = device->slowdowns};
     return true;
 }
 
@@ -444,6 +460,23 @@ bool worker_take_steps(struct worker *worker, Baton__Worker__V1__StepReport *con
         worker_learnt_step(&worker->learnt, &shape, (double)reports[i]->took_us);
     }
     return true;
+}
+
+void worker_learn_kv(struct worker *worker, const Baton__Worker__V1__StepReport *last,
+                     const Baton__Worker__V1__Load *load)
+{
+    const struct worker_info *info = &worker->info;
+    uint32_t rows = last->decode_rows;
+    /* Drafts are rows of the same sequences. Sequences that ended with it have left their KV. */
+    uint32_t sequences = load->running < rows ? load->running : rows;
+    const struct step_shape shape = {.prefill_rows = last->prefill_rows,
+                                     .decode_rows = sequences,
+                                     .decode_context =
+                                         rows ? last->decode_context / rows * sequences : 0};
+    uint64_t unused = (uint64_t)load->blocks_free + load->blocks_cached;
+    if (unused <= info->block_count)
+        worker_learnt_kv(&worker->learnt, &shape, load->unconfirmed_tokens,
+                         (info->block_count - unused) * info->block_tokens);
 }
 
 /* Returns LOG_WARN for an end that keeps the worker from its work: a lost session, except where the
@@ -575,6 +608,7 @@ uint64_t workers_show(const struct workers *workers, struct status_board *board,
         shown->prompt_tokens = worker->prompt_tokens;
         shown->tokens = worker->tokens;
         str_copy(shown->lane, sizeof shown->lane, worker->lane);
+        str_copy(shown->lane_reason, sizeof shown->lane_reason, worker->lane_reason);
     }
     memcpy(status->models, models, sizeof status->models);
     pthread_mutex_unlock(&board->mutex);

@@ -97,13 +97,15 @@ struct worker {
     struct worker_load load;
     struct worker_learnt learnt; /* from its reports; placement reads it */
     struct step_watch watch;     /* whether its steps end */
+    uint64_t queued_us;          /* its last report of a queue; 0: none */
     enum breaker_state breaker;  /* as shown */
     bool kept_out;               /* by its breaker */
     bool dismissed;              /* it drains, and was told that nothing comes any more */
     uint64_t prompt_tokens;      /* prompt tokens that it has computed */
     uint64_t tokens;             /* tokens from it that were the next of an answer */
-    char lane[16];               /* the lane of its last handoff */
-    uint64_t seen;               /* the last sync that found it among the members */
+    char lane[16];               /* the lane of its last handoff, and why not a faster one */
+    char lane_reason[160];
+    uint64_t seen; /* the last sync that found it among the members */
 };
 
 /* A worker that left while it was not ready. */
@@ -122,6 +124,7 @@ struct workers {
     uint64_t router_incarnation;
     struct placement *placement; /* hears of every change of a worker; NULL: none does */
     struct breakers *breakers;   /* hears which workers are gone; NULL: none does */
+    bool mixed_numerics;         /* may differ in a pair; placement knows them as 0 */
     uint64_t unconfirmed_tokens; /* on each decode worker, at most; 0: half of its pool */
     uint64_t generation;         /* workers that ever were */
     uint64_t syncs;
@@ -162,6 +165,9 @@ bool workers_hello(struct workers *workers, struct worker *worker,
 bool worker_take_load(struct worker *worker, const Baton__Worker__V1__Load *load);
 bool worker_take_steps(struct worker *worker, Baton__Worker__V1__StepReport *const *reports,
                        size_t count);
+/* The worker told its last step and its load together: learns how many tokens share its KV. */
+void worker_learn_kv(struct worker *worker, const Baton__Worker__V1__StepReport *last,
+                     const Baton__Worker__V1__Load *load);
 /* Handles the end of a stream, and frees the link. A LEAVING worker is removed. `busy`: it has
  * requests. Returns whether the worker had been up. */
 bool workers_link_closed(struct workers *workers, struct worker_link *link, bool busy,

@@ -41,6 +41,13 @@ static struct body_job *next_job(struct body_readers *readers)
     return job_of(item);
 }
 
+/* Under the lock. */
+static void give_room(struct body_readers *readers, struct body_copy *copy)
+{
+    readers->bytes -= copy->bytes;
+    copy->bytes = 0;
+}
+
 static void *read_jobs(void *argument)
 {
     struct body_readers *readers = argument;
@@ -49,13 +56,13 @@ static void *read_jobs(void *argument)
     struct body_copy *mine = &readers->read[readers->begun_count++];
     while ((job = next_job(readers))) {
         *mine = (struct body_copy){job->item.owner, job->bytes};
+        job->copy = mine;
         job->waiting = false;
         pthread_mutex_unlock(&readers->lock);
         FAILPOINT("doors.body");
         job->read(job);
         pthread_mutex_lock(&readers->lock);
-        readers->bytes -= mine->bytes;
-        mine->bytes = 0;
+        give_room(readers, mine);
     }
     pthread_mutex_unlock(&readers->lock);
     return NULL;
@@ -139,6 +146,13 @@ bool body_readers_give(struct body_readers *readers, struct body_job *job, uint6
     }
     pthread_mutex_unlock(&readers->lock);
     return fits;
+}
+
+void body_readers_give_room(struct body_readers *readers, struct body_job *job)
+{
+    pthread_mutex_lock(&readers->lock);
+    give_room(readers, job->copy);
+    pthread_mutex_unlock(&readers->lock);
 }
 
 bool body_readers_take_back(struct body_readers *readers, struct body_job *job)

@@ -29,6 +29,7 @@ struct body_job {
 
     /* The readers'. */
     struct fair_item item;
+    struct body_copy *copy; /* its bytes, while it is read */
     bool waiting;
 };
 
@@ -49,6 +50,10 @@ bool body_readers_wanted(const struct body_readers *readers, size_t bytes);
  * without bytes is always taken. */
 bool body_readers_give(struct body_readers *readers, struct body_job *job,
                        uint64_t owner) WARN_UNUSED;
+/* Gives back the room of the job's copy, which is freed before the answer is sent: a client that
+ * has its answer finds room for its next message. On the reader's thread, within `read`. A second
+ * call does nothing. */
+void body_readers_give_room(struct body_readers *readers, struct body_job *job);
 /* Returns true if the job was waiting: it is the caller's again, and won't be read. */
 bool body_readers_take_back(struct body_readers *readers, struct body_job *job);
 

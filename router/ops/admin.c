@@ -54,6 +54,27 @@ static void add_pairs(struct str *out, const struct router_status *status, uint6
     str_add(out, "], ");
 }
 
+/* Appends "device": its numbers and the reasons of its low clock, or null. */
+static void add_device(struct str *out, const struct worker_load *load)
+{
+    const char *comma = "";
+    if (!load->has_device) {
+        str_add(out, "\"device\": null, ");
+        return;
+    }
+    str_add(out, "\"device\": {");
+    for (int i = 0; i < DEVICE_NUMBERS; i++)
+        str_addf(out, "\"%s\": %.0f, ", device_number_names[i], load->device.numbers[i]);
+    str_add(out, "\"slowed_by\": [");
+    for (int i = 0; i < DEVICE_SLOWDOWNS; i++) {
+        if (!(load->device.slowdowns >> i & 1))
+            continue;
+        str_addf(out, "%s\"%s\"", comma, device_slowdown_names[i]);
+        comma = ", ";
+    }
+    str_add(out, "]}, ");
+}
+
 static void add_worker(struct str *out, const struct router_status *status,
                        const struct worker_status *worker)
 {
@@ -67,6 +88,7 @@ static void add_worker(struct str *out, const struct router_status *status,
     add_text(out, "breaker", breaker_state_name(worker->breaker));
     add_pairs(out, status, worker->key);
     add_text(out, "lane", worker->lane);
+    add_text(out, "lane_reason", worker->lane_reason);
     add_text(out, "numerics", worker->info.numerics_name);
     add_text(out, "isa", worker->info.isa);
     str_addf(out, "\"lane_bytes_per_second\": %" PRIu64 ", \"started_ms\": %" PRIu64 ", ",
@@ -94,6 +116,7 @@ static void add_worker(struct str *out, const struct router_status *status,
              worker->load.reserved_tokens, worker->load.unconfirmed_tokens, worker->steps.steps,
              worker->steps.clamped, cost->step_us, cost->prefill_row_us, cost->prefill_position_us,
              cost->decode_row_us, cost->decode_context_us);
+    add_device(out, &worker->load);
     /* Tells lives apart. The number itself stays inside: a worker hears a hello that has it. */
     struct digest digest = digest_of(&worker->info.incarnation, sizeof worker->info.incarnation);
     uint64_t incarnation;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const lanes[ROUTER_LANES] = {"shm", "tcp"};
+static const char *const lanes[ROUTER_LANES] = {"shm", "tcp", "cuda", "rdma"};
 
 #define LABEL_BYTES 192 /* a model's name may be a label's value unchanged */
 #define OF_MODEL    "model_name=\"%s\","

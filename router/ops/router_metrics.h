@@ -18,7 +18,7 @@
 
 #include <pthread.h>
 
-#define ROUTER_LANES        2
+#define ROUTER_LANES        4
 #define ROUTER_CERTIFICATES 4 /* tls, internal-tls, metrics-tls, otlp-tls */
 
 /* Their label is model_name. */

@@ -20,7 +20,7 @@ struct worker_status {
     enum breaker_state breaker;
     bool hangs;                    /* a step of it doesn't end */
     struct cost_fit_figures steps; /* learnt from its reports */
-    char lane[16];
+    char lane[16], lane_reason[160];
     uint64_t lane_bytes_per_second;
     uint64_t prompt_tokens, tokens; /* since its session began */
 };

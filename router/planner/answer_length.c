@@ -15,17 +15,21 @@
 #define SUREST         (1 - 1e-15) /* end in a bucket: survival has a logarithm */
 #define LARGEST_WEIGHT 1e12        /* a single answer: then all are divided */
 
-/* Weights of the answers of one cell. The answers' own weight grows instead of all others' falling;
- * `unit` is that of the last one. */
+/* Weights of the answers of one cell. */
 struct cell {
-    double unit, total, tokens, ends; /* sums: answers, their tokens, the ones that ended */
-    double ended[BUCKETS], cut[BUCKETS];
-    double passed[BUCKETS]; /* the parts of the bucket that cut ones have passed */
+    double total, tokens, ends;              /* sums: answers, their tokens, the ones that ended */
+    double ended[BUCKETS], reached[BUCKETS]; /* reached: a part of the bucket counts as a part */
+};
+
+/* The answers' own weight grows instead of all others' falling. */
+struct model {
+    double unit;              /* the weight of the last one; 0: none has come */
+    struct cell cells[CELLS]; /* all, by prompts, by prompts and limits */
 };
 
 struct answer_lengths {
     size_t model_count;
-    struct cell *cells; /* [model_count, CELLS]: a model's, its prompts', these with limits */
+    struct model *models; /* [model_count] */
 };
 
 /* Survival up to each edge of a bucket: P(L > first[b]), as a logarithm. */
@@ -63,79 +67,98 @@ static uint32_t by_fours(uint64_t number, uint32_t count)
     return log < count ? log : count - 1;
 }
 
-/* Writes the cells of an answer, the largest one first. */
-static void cells_of(const struct answer_lengths *lengths, const struct answer_ask *ask,
-                     struct cell *cells[3])
+/* Writes the cells of an answer, the largest one first. Returns their model. */
+static struct model *cells_of(const struct answer_lengths *lengths, const struct answer_ask *ask,
+                              struct cell *cells[3])
 {
     ASSERT(ask->model < lengths->model_count && ask->max_tokens > 0);
+    struct model *model = &lengths->models[ask->model];
     uint32_t prompt = by_fours(ask->prompt_tokens, PROMPTS);
     uint32_t limit = ask->open ? 0 : 1 + by_fours(ask->max_tokens, CUTS - 1);
-    cells[0] = &lengths->cells[ask->model * CELLS];
-    cells[1] = cells[0] + 1 + prompt;
-    cells[2] = cells[0] + 1 + PROMPTS + prompt * CUTS + limit;
+    cells[0] = model->cells;
+    cells[1] = model->cells + 1 + prompt;
+    cells[2] = model->cells + 1 + PROMPTS + prompt * CUTS + limit;
+    return model;
 }
 
 /* ---------------------------------------------------------------------------------------- learn */
 
-static void learn(struct cell *cell, uint32_t tokens, bool ended)
+/* All earlier answers of the model weigh less from now on. */
+static void forget(struct model *model)
 {
-    double scale = cell->unit > LARGEST_WEIGHT ? 1 / cell->unit : 1;
-    for (uint32_t b = 0; b < BUCKETS && scale < 1; b++) {
-        cell->ended[b] *= scale;
-        cell->cut[b] *= scale;
-        cell->passed[b] *= scale;
+    double by = model->unit > LARGEST_WEIGHT ? 1 / model->unit : 1;
+    for (struct cell *cell = model->cells; cell < model->cells + CELLS && by < 1; cell++) {
+        for (uint32_t b = 0; b < BUCKETS; b++) {
+            cell->ended[b] *= by;
+            cell->reached[b] *= by;
+        }
+        cell->total *= by;
+        cell->tokens *= by;
+        cell->ends *= by;
     }
-    cell->total *= scale;
-    cell->tokens *= scale;
-    cell->ends *= scale;
-    cell->unit *= scale;
-    cell->unit = cell->unit > 0 ? cell->unit * exp2(1.0 / ANSWER_HALF_LIFE) : 1;
-    cell->total += cell->unit;
-    cell->tokens += cell->unit * tokens;
-    if (ended) {
-        cell->ends += cell->unit;
-        cell->ended[bucket_of(tokens)] += cell->unit;
-        return;
+    model->unit *= by;
+    model->unit = model->unit > 0 ? model->unit * exp2(1.0 / ANSWER_HALF_LIFE) : 1;
+}
+
+/* An answer went on from `from` to `to` tokens. */
+static void pass(struct cell *cell, double unit, uint32_t from, uint32_t to)
+{
+    for (uint32_t b = bucket_of(from + 1); b < BUCKETS && first_of(b) < to; b++) {
+        uint32_t first = first_of(b), next = first_of(b + 1);
+        uint32_t passed = (next < to ? next : to) - (first > from ? first : from);
+        cell->reached[b] += unit * passed / (next - first);
     }
-    uint32_t b = bucket_of(tokens + 1), first = first_of(b);
-    double part = b == BUCKETS - 1 ? 0 : (double)(tokens - first) / (first_of(b + 1) - first);
-    cell->cut[b] += cell->unit;
-    cell->passed[b] += cell->unit * part;
 }
 
 void answer_lengths_learn(struct answer_lengths *lengths, const struct answer_ask *ask,
-                          uint32_t tokens, bool ended)
+                          const struct answer_course *course, uint32_t tokens, bool ended)
 {
     struct cell *cells[3];
     if (!tokens || ask->exact)
         return;
-    cells_of(lengths, ask, cells);
-    for (int i = 0; i < 3; i++)
-        learn(cells[i], tokens, ended);
+    struct model *model = cells_of(lengths, ask, cells);
+    forget(model);
+    uint32_t bucket = bucket_of(tokens);
+    for (int i = 0; i < 3; i++) {
+        struct cell *cell = cells[i];
+        pass(cell, model->unit, course->told_tokens, ended ? first_of(bucket + 1) : tokens);
+        cell->tokens += model->unit * (tokens - course->told_tokens);
+        cell->total += model->unit;
+        cell->ends += ended ? model->unit : 0;
+        cell->ended[bucket] += ended ? model->unit : 0;
+    }
+}
+
+struct answer_length answer_lengths_follow(struct answer_lengths *lengths,
+                                           const struct answer_ask *ask,
+                                           struct answer_course *course, uint32_t drawn)
+{
+    if (drawn >= course->tell_at && drawn && !ask->exact) {
+        struct cell *cells[3];
+        struct model *model = cells_of(lengths, ask, cells);
+        model->unit = model->unit > 0 ? model->unit : 1;
+        for (int i = 0; i < 3; i++) {
+            pass(cells[i], model->unit, course->told_tokens, drawn);
+            cells[i]->tokens += model->unit * (drawn - course->told_tokens);
+        }
+        course->told_tokens = drawn;
+        course->tell_at = first_of(bucket_of(drawn + 1) + 1);
+    }
+    if (drawn >= course->expect_at || drawn >= course->expected.mean) {
+        course->expected = answer_length_predict(lengths, ask, drawn);
+        course->expect_at = drawn ? 2 * drawn : 1;
+    }
+    return course->expected;
 }
 
 double answer_lengths_weight(const struct answer_lengths *lengths, const struct answer_ask *ask)
 {
     struct cell *cells[3];
-    cells_of(lengths, ask, cells);
-    return cells[2]->unit > 0 ? cells[2]->total / cells[2]->unit : 0;
+    const struct model *model = cells_of(lengths, ask, cells);
+    return model->unit > 0 ? cells[2]->total / model->unit : 0;
 }
 
 /* ---------------------------------------------------------------------------------------- curve */
-
-/* Replaces the hazards by those of the cell that leans on them. */
-static void refine(const struct cell *cell, double hazards[BUCKETS])
-{
-    if (cell->unit <= 0)
-        return;
-    double reached = 0;
-    for (uint32_t b = BUCKETS; b-- > 0;) {
-        double at_risk = reached + cell->ended[b] + cell->passed[b];
-        reached += cell->ended[b] + cell->cut[b];
-        hazards[b] = (cell->ended[b] / cell->unit + ANSWER_PRIOR_WEIGHT * hazards[b]) /
-                     (at_risk / cell->unit + ANSWER_PRIOR_WEIGHT);
-    }
-}
 
 static double width_of(uint32_t bucket)
 {
@@ -147,13 +170,17 @@ static void curve_of(const struct answer_lengths *lengths, const struct answer_a
 {
     struct cell *cells[3];
     double hazards[BUCKETS];
-    cells_of(lengths, ask, cells);
-    double unit = cells[0]->unit > 0 ? cells[0]->unit : 1;
+    const struct model *model = cells_of(lengths, ask, cells);
+    double unit = model->unit > 0 ? model->unit : 1;
     double rate = (cells[0]->ends + unit) / (cells[0]->tokens + unit * ANSWER_PRIOR_TOKENS);
     for (uint32_t b = 0; b < BUCKETS; b++) /* as if geometric, with the model's mean */
         hazards[b] = -expm1(width_of(b) * log1p(-rate));
-    for (int i = 0; i < 3; i++)
-        refine(cells[i], hazards);
+    for (int i = 0; i < 3; i++) { /* each leans on the hazards of the one before */
+        const struct cell *cell = cells[i];
+        for (uint32_t b = 0; b < BUCKETS; b++)
+            hazards[b] = (cell->ended[b] / unit + ANSWER_PRIOR_WEIGHT * hazards[b]) /
+                         (cell->reached[b] / unit + ANSWER_PRIOR_WEIGHT);
+    }
     curve->log_survival[0] = 0;
     for (uint32_t b = 0; b < BUCKETS; b++)
         curve->log_survival[b + 1] = curve->log_survival[b] + log1p(-fmin(hazards[b], SUREST));
@@ -273,8 +300,8 @@ enum status answer_lengths_create(size_t model_count, struct answer_lengths **ou
     if (!lengths)
         return STATUS_LIMIT;
     lengths->model_count = model_count;
-    lengths->cells = calloc(model_count * CELLS, sizeof *lengths->cells);
-    if (!lengths->cells) {
+    lengths->models = calloc(model_count, sizeof *lengths->models);
+    if (!lengths->models) {
         free(lengths);
         return STATUS_LIMIT;
     }
@@ -285,6 +312,6 @@ enum status answer_lengths_create(size_t model_count, struct answer_lengths **ou
 void answer_lengths_destroy(struct answer_lengths *lengths)
 {
     if (lengths)
-        free(lengths->cells);
+        free(lengths->models);
     free(lengths);
 }

@@ -9,6 +9,8 @@
 #define KNOWN_STEPS 32  /* steps before a fit tells how long a step's prompt rows took */
 #define RECENT_US   4e6 /* steps that worker_learnt_prompts remembers, twice as much at most */
 #define MOST_PART   0.9
+#define KV_STEPS    64 /* steps that worker_learnt_kv_part remembers */
+#define LEAST_KV    0.05
 #define TENANTS     65536 /* on one worker: at most as many as the router has requests */
 
 enum status candidates_init(struct candidates *candidates, size_t model_count)
@@ -102,6 +104,16 @@ static void drop_empty_kind(struct candidate_pool *pool, struct candidate_kind *
     free_kind(kind);
 }
 
+/* Adds the numerics by which a worker of the kind names blocks, if there is room for one more. */
+static void add_numerics(struct candidate_kind *kind, const struct route_worker *is)
+{
+    uint32_t own = 0;
+    while (own < kind->own_count && kind->own_numerics[own] != route_worker_names(is))
+        own++;
+    if (own == kind->own_count && own < CANDIDATE_OWN_NUMERICS)
+        kind->own_numerics[kind->own_count++] = route_worker_names(is);
+}
+
 static bool join_kind(struct candidate_pool *pool, struct candidate *candidate)
 {
     struct candidate_kind *kind = kind_of(pool, &candidate->is);
@@ -117,6 +129,7 @@ static bool join_kind(struct candidate_pool *pool, struct candidate *candidate)
     candidate->kind = kind;
     candidate->index = list->count;
     items[list->count++] = candidate;
+    add_numerics(kind, &candidate->is);
     return true;
 }
 
@@ -149,6 +162,12 @@ static void leave_kind(struct candidate_pool *pool, struct candidate *candidate)
     list->items[candidate->index]->index = candidate->index;
     candidate->kind = NULL;
     kind->stale = true;
+    if (kind->own_count > 1) { /* its numerics may have no worker any more */
+        kind->own_count = 0;
+        for (enum worker_role role = ROLE_PREFILL; role <= ROLE_DECODE; role++)
+            for (size_t i = 0; i < kind->of[role].count; i++)
+                add_numerics(kind, &kind->of[role].items[i]->is);
+    }
     drop_empty_kind(pool, kind);
 }
 
@@ -196,6 +215,7 @@ static struct candidate *add(struct candidates *candidates, size_t model,
                                           .model_hash = facts->model_hash,
                                           .layout_hash = facts->layout_hash,
                                           .numerics_id = facts->numerics_id,
+                                          .own_numerics_id = facts->own_numerics_id,
                                           .block_tokens = facts->block_tokens};
     candidate->model = model;
     TAILQ_INIT(&candidate->requests);
@@ -417,6 +437,22 @@ double worker_learnt_prompts(const struct worker_learnt *learnt)
 {
     double part = learnt->answers_us > 0 ? learnt->prompts_us / learnt->answers_us : 0;
     return part < MOST_PART ? part : MOST_PART;
+}
+
+void worker_learnt_kv(struct worker_learnt *learnt, const struct step_shape *shape,
+                      uint64_t landing_tokens, uint64_t used_tokens)
+{
+    if (!shape->decode_rows || shape->prefill_rows)
+        return;
+    double rows = (double)shape->decode_context + shape->decode_rows + (double)landing_tokens;
+    learnt->kv_rows += rows - learnt->kv_rows / KV_STEPS;
+    learnt->kv_tokens += (double)used_tokens - learnt->kv_tokens / KV_STEPS;
+}
+
+double worker_learnt_kv_part(const struct worker_learnt *learnt)
+{
+    double part = learnt->kv_rows > 0 ? learnt->kv_tokens / learnt->kv_rows : 1;
+    return part < LEAST_KV ? LEAST_KV : part < 1 ? part : 1;
 }
 
 bool candidate_is_alone(const struct candidate *decode)

@@ -34,6 +34,7 @@ struct worker_learnt {
     double answers_us, prompts_us;  /* lately, of steps with answers: all, and prompt rows' part */
     uint64_t lane_bytes_per_second; /* its last handoff's; 0: not known */
     double kv_bytes_per_token;      /* moved by its last handoff; 0: not known */
+    double kv_rows, kv_tokens; /* lately: tokens of its sequences, and the KV that these take */
 };
 
 /* The worker reported a step that took so long. */
@@ -41,6 +42,13 @@ void worker_learnt_step(struct worker_learnt *learnt, const struct step_shape *s
                         double took_us);
 /* Returns the part of the time of answers' steps that prompts took lately, 0 .. 0.9. */
 double worker_learnt_prompts(const struct worker_learnt *learnt);
+/* After such a step `used_tokens` of its KV were in use: by the step's sequences, and for
+ * `landing_tokens` of handoffs. Steps with prompts say nothing: more is in use than they show. */
+void worker_learnt_kv(struct worker_learnt *learnt, const struct step_shape *shape,
+                      uint64_t landing_tokens, uint64_t used_tokens);
+/* Returns how many tokens of KV one token of a sequence takes, 0.05 .. 1: sequences share blocks of
+ * equal beginnings. 1: not known. */
+double worker_learnt_kv_part(const struct worker_learnt *learnt);
 
 /* A worker as a placement sees it. */
 struct route_worker {
@@ -52,8 +60,11 @@ struct route_worker {
     bool leaving;           /* not a candidate any more; its books stay until it is removed */
     uint64_t away_since_us; /* not ready: since when */
     uint64_t model_hash, layout_hash, numerics_id; /* its kind, the same for its life */
-    uint32_t block_tokens;                         /* a part of layout_hash; 0: not known */
-    uint64_t capacity_tokens;                      /* for one sequence, prompt and answer */
+    /* By it the worker names blocks that it has computed, if a kind's workers differ in that
+     * (mixed-numerics); 0: numerics_id. The same for its life. */
+    uint64_t own_numerics_id;
+    uint32_t block_tokens;    /* a part of layout_hash; 0: not known */
+    uint64_t capacity_tokens; /* for one sequence, prompt and answer */
     uint64_t unconfirmed_limit_tokens;
     uint64_t pool_tokens;  /* for all sequences; 0: not known */
     uint32_t max_requests; /* 0: no limit is known */
@@ -68,6 +79,12 @@ struct route_worker {
     uint64_t placed_at;          /* breaks ties: the longest unused worker wins */
     uint64_t blocked_until_us;   /* a breaker's: until then it is used only if there is no other */
 };
+
+/* Returns the numerics by which the worker names blocks that it has computed. */
+static inline uint64_t route_worker_names(const struct route_worker *worker)
+{
+    return worker->own_numerics_id ? worker->own_numerics_id : worker->numerics_id;
+}
 
 /* Two workers that a breaker keeps apart until then, if there are others. */
 struct candidate_pair {
@@ -87,7 +104,8 @@ struct candidate {
     struct route_worker is;
     struct worker_books books; /* for predictions */
     struct books_floor floor;
-    uint64_t computed_rows; /* reported rows of prompts that the books still hold whole */
+    double kv_shared; /* sequences that use a token of its KV, on average, less 1; 0: not known */
+    uint64_t computed_rows[PRIORITIES]; /* reported, of prompts that the books still hold whole */
     size_t model;
     struct candidate_kind *kind; /* NULL: leaving */
     size_t index;                /* in its kind's list */
@@ -104,9 +122,13 @@ struct candidate_list {
     size_t count, capacity;
 };
 
+#define CANDIDATE_OWN_NUMERICS 4 /* a kind's; blocks of workers of further ones are never found */
+
 /* Workers that can pair, except for misfits. */
 struct candidate_kind {
     uint64_t model_hash, layout_hash, numerics_id;
+    uint64_t own_numerics[CANDIDATE_OWN_NUMERICS]; /* [own_count] that it has workers of */
+    uint32_t own_count;
     uint32_t block_tokens;
     struct candidate_list of[ROLE_DECODE + 1]; /* by worker_role */
     size_t misfit_count, blocked_pairs;        /* pairs */

@@ -61,7 +61,15 @@ void goodput_arrived(struct goodput_demand *demand, const struct predict_request
     demand->arrivals = demand->arrivals * kept + 1;
     demand->tokens =
         demand->tokens * kept + (double)request->prompt_tokens + request->answer_tokens;
+    demand->prompt_tokens *= kept;
+    demand->cached_tokens *= kept;
     demand->at_us = now_us;
+}
+
+void goodput_found(struct goodput_demand *demand, uint64_t prompt_tokens, uint64_t cached_tokens)
+{
+    demand->prompt_tokens += (double)prompt_tokens;
+    demand->cached_tokens += (double)cached_tokens;
 }
 
 double goodput_arrival_rate(const struct goodput_demand *demand, uint64_t now_us)
@@ -188,12 +196,26 @@ static double misses_of_others(const struct goodput_config *config,
     return misses;
 }
 
+/* Returns how likely an arrival has no slack for a delay of a worker that is busy for so long: the
+ * nearer the objective, the likelier. */
+static double lacks_slack(double busy_us, double near)
+{
+    return fmin(busy_us * near, 1);
+}
+
+/* Returns the part of a delay that counts: beyond its objective an arrival has missed. */
+static double counted_us(double delay_us, double near)
+{
+    return delay_us * near > 1 ? 1 / near : delay_us;
+}
+
 /* A term of the price: arrivals, as rates on one worker. */
 struct arrivals {
     double ttft, tpot;           /* sums of weight / objective a us, 1 / us^2 */
     double tokens;               /* a us */
     double computing;            /* workers that compute prompts */
     double each_ttft;            /* weight / objective of one arrival */
+    double found;                /* share of prompt tokens that were cached lately */
     double near_ttft, near_tpot; /* 1 / objective of one arrival */
 };
 
@@ -211,6 +233,7 @@ static struct arrivals arrivals_of(const struct goodput_pool *pool)
                              .tokens = demand->tokens * rate / decodes,
                              .computing = computing,
                              .each_ttft = demand->ttft / demand->arrivals,
+                             .found = demand->cached_tokens / fmax(demand->prompt_tokens, 1),
                              .near_ttft = demand->near_ttft / demand->arrivals,
                              .near_tpot = demand->near_tpot / demand->arrivals};
 }
@@ -222,9 +245,11 @@ static double price_of_answer(const struct candidate *worker, const struct arriv
 {
     double steps = request->answer_tokens - 1, lives_us = steps * is->step_us;
     double takes = (double)request->prompt_tokens + request->answer_tokens;
-    double free = (double)worker->is.pool_tokens - (double)worker->books.promised_tokens;
-    double price = arrivals->tpot * lives_us * (is->step_us - is->step_before_us) / 2 *
-                   fmin(is->step_us * arrivals->near_tpot, 1);
+    double free = predict_pool_tokens(worker) - (double)worker->books.promised_tokens;
+    /* On an idle worker it adds the step's own cost, which an arrival would have anyway. */
+    double more_us = is->step_before_us > 0 ? is->step_us - is->step_before_us : 0;
+    double price = arrivals->tpot * lives_us * counted_us(more_us, arrivals->near_tpot) / 2 *
+                   lacks_slack(is->step_us, arrivals->near_tpot);
     if (worker->is.pool_tokens)
         price += fmin(arrivals->tokens * lives_us / fmax(free, 1), 1) * takes / fmax(free, takes);
     return price;
@@ -238,16 +263,19 @@ static double price_of(const struct goodput_pool *pool, const struct goodput_req
     const struct arrivals arrivals = arrivals_of(pool);
     double steps = request->is.answer_tokens - 1, price = 0;
     if (roles.computes && choice->evicted_tokens) /* a later prompt isn't found there any more */
-        price += REUSED * arrivals.each_ttft *
-                 predict_prefill_us(roles.computes, 0, choice->evicted_tokens, COST_P50);
+        price += REUSED * arrivals.found * arrivals.each_ttft *
+                 counted_us(predict_prefill_us(roles.computes, 0, choice->evicted_tokens, COST_P50),
+                            arrivals.near_ttft);
     /* Arrivals go where the wait is least: this prompt delays them all, each by its share of one
      * worker. The nearer their wait is to the objective, the likelier they have no slack for it. */
     double busy_us = is->wait_us + is->prefill_us / fmax(arrivals.computing, 1);
     if (roles.computes && (!roles.local || !pool->prefills)) /* arrivals have their prompts here */
-        price += arrivals.ttft * busy_us * is->prefill_us * fmin(busy_us * arrivals.near_ttft, 1);
+        price += arrivals.ttft * busy_us * counted_us(is->prefill_us, arrivals.near_ttft) *
+                 lacks_slack(busy_us, arrivals.near_ttft);
+    double beside_us = is->beside_us / fmax(steps, 1);
     if (roles.local) /* answers that arrive beside its chunks */
-        price += arrivals.tpot * is->prefill_us * is->beside_us / fmax(steps, 1) *
-                 fmin((is->step_us + is->beside_us / fmax(steps, 1)) * arrivals.near_tpot, 1);
+        price += arrivals.tpot * is->prefill_us * counted_us(beside_us, arrivals.near_tpot) *
+                 lacks_slack(is->step_us + beside_us, arrivals.near_tpot);
     if (roles.draws && steps > 0)
         price += price_of_answer(roles.draws, &arrivals, &request->is, is);
     return price;

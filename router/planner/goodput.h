@@ -26,9 +26,9 @@ enum goodput_off {
     GOODPUT_OFF_PRICE = 8,     /* the shadow price */
     GOODPUT_OFF_WEIGHTS = 16,  /* each miss counts 1 */
     GOODPUT_OFF_ERRORS = 32,   /* P(miss) is 0 or 1, by the predicted time */
-    GOODPUT_OFF_BANKED = 64,   /* TPOT limits each step: it is no budget */
-    GOODPUT_OFF_FLOOR = 128,   /* late requests disturb others as much as they like */
-    GOODPUT_OFF_MEMORY = 256,  /* preemption is free */
+    GOODPUT_OFF_BANKED = 64,  /* TPOT limits each step: it is no budget (books: virtual_router.c) */
+    GOODPUT_OFF_FLOOR = 128,  /* late requests disturb others as much as they like */
+    GOODPUT_OFF_MEMORY = 256, /* preemption is free */
     GOODPUT_OFF_ALL = 511,
     GOODPUT_OFF_HONEST = 512, /* no term of the total: p_miss isn't asked for, and is 0 */
 };
@@ -54,12 +54,15 @@ double goodput_weight(const struct goodput_class *slo, double percentile);
 
 /* Arrivals of one model, in a window that forgets: what later requests will need. Zeroed: none. */
 struct goodput_demand {
-    double ttft, tpot;           /* sums of weight / objective, 1 / us */
-    double near_ttft, near_tpot; /* sums of 1 / objective */
-    double arrivals;             /* in the window */
-    double tokens;               /* KV of prompts and expected answers */
-    uint64_t at_us;              /* the last arrival */
+    double ttft, tpot;                   /* sums of weight / objective, 1 / us */
+    double near_ttft, near_tpot;         /* sums of 1 / objective */
+    double arrivals;                     /* in the window */
+    double tokens;                       /* KV of prompts and expected answers */
+    uint64_t at_us;                      /* the last arrival */
+    double prompt_tokens, cached_tokens; /* prompts that began; their part in caches */
 };
+/* A worker found so many tokens of a prompt in its cache. */
+void goodput_found(struct goodput_demand *demand, uint64_t prompt_tokens, uint64_t cached_tokens);
 void goodput_arrived(struct goodput_demand *demand, const struct predict_request *request,
                      double weight, uint64_t now_us);
 

@@ -105,7 +105,7 @@ void placement_wait(struct placement *placement, struct placement_request *reque
     struct placement_queue *queue = &placement->queues[request->model];
     ASSERT(!request->waiting);
     request->waiting = true;
-    request->lacks = request->late = false;
+    request->lacks = request->late = request->held = false;
     placement->pass.joined = true;
     request->heard = queue->heard = 0;
     request->turn = turn;
@@ -161,6 +161,7 @@ void placement_stop_waiting(struct placement *placement, struct placement_reques
     request->waiting = false;
     set_lacks(queue, request, false);
     queue->count--;
+    queue->held -= request->held;
     placement->waiting--;
     if (request->turn == PLACEMENT_NEW)
         queue->ranks[rank_of(request)]--;
@@ -225,11 +226,19 @@ void placement_hold(struct placement *placement, struct placement_request *reque
     struct placement_queue *queue = &placement->queues[request->model];
     if (!request->late) {
         retire(placement, request);
+        request->held = true;
+        queue->held++;
         return;
     }
-    placement->pass.late_stopped = true;
+    placement->pass.late_tries = PLACEMENT_LATE_TRIES; /* no worker has room for late ones */
     if (!queue->held_us)
         queue->held_us = placement->pass.now_us;
+}
+
+bool placement_may_hold(const struct placement *placement, const struct placement_request *request)
+{
+    uint32_t most = placement->config.held_limit;
+    return request->late || !most || placement->queues[request->model].held < most;
 }
 
 bool placement_is_owed(const struct placement *placement)
@@ -326,7 +335,8 @@ static struct placement_request *next_of_pass(struct placement *placement)
 /* True: a request holds the place of all that come after it in this turn. */
 static bool is_stopped(const struct placement_pass *pass)
 {
-    return pass->stopped || (pass->turn == PLACEMENT_LATE && pass->late_stopped);
+    return pass->stopped ||
+           (pass->turn == PLACEMENT_LATE && pass->late_tries >= PLACEMENT_LATE_TRIES);
 }
 
 struct placement_request *placement_next(struct placement *placement)
@@ -399,6 +409,7 @@ static void fill_in(const struct placement *placement, struct route_request *req
 {
     uint64_t local_us = placement->config.local_us;
     request->local = placement->config.force_local;
+    request->never_local = local_us == UINT64_MAX;
     request->local_away_us = now_us > local_us ? now_us - local_us : 0;
     request->now_us = now_us;
 }
@@ -501,10 +512,10 @@ static void note_prediction(const struct placement *placement, struct placement_
         request->answer_us = 0; /* a guess makes no prompt wait for others */
 }
 
-enum deadline_verdict { DEADLINE_FITS, DEADLINE_TOO_EARLY, DEADLINE_HOPELESS };
+enum deadline_verdict { DEADLINE_FITS, DEADLINE_TOO_EARLY, DEADLINE_BEHIND, DEADLINE_HOPELESS };
 
-/* Judges the place of a new request: HOPELESS there, by the fault of others, or TOO_EARLY for its
- * prompt. It FITS if the costs of its workers are a guess. */
+/* Judges the place of a new request: HOPELESS there, by the fault of others, TOO_EARLY for its
+ * prompt, or BEHIND one for which it is that. It FITS if the costs of its workers are a guess. */
 static enum deadline_verdict judge_deadline(const struct placement *placement,
                                             const struct placement_request *request,
                                             const struct placement_ask *ask)
@@ -512,16 +523,20 @@ static enum deadline_verdict judge_deadline(const struct placement *placement,
     const struct predict_times *times = &request->times;
     uint64_t now_us = placement->pass.now_us;
     double plain_us = times->prompt_us + predict_times_answer_us(times, ask->likely_tokens);
-    if (request->turn != PLACEMENT_NEW || !request->predicted.known ||
-        ask->deadline_us == UINT64_MAX || ask->deadline_us <= now_us)
+    double ahead_us = times->prompt_us + PLACEMENT_AHEAD_US;
+    if (request->turn != PLACEMENT_NEW || !request->predicted.known)
+        return DEADLINE_FITS;
+    if (placement->pass.early && !ask->request.ends_at_prefill &&
+        fmax(request->predicted.room_us, times->room_us) > ahead_us)
+        return DEADLINE_BEHIND;
+    if (ask->deadline_us == UINT64_MAX || ask->deadline_us <= now_us)
         return DEADLINE_FITS;
     double left_us = (double)(ask->deadline_us - now_us);
     if (deadline_is_unlikely(left_us, request->likely_us,
                              times->alone_us * request->likely_us / plain_us))
         return DEADLINE_HOPELESS;
-    bool waits_there = times->room_us > times->prompt_us + PLACEMENT_AHEAD_US;
-    return waits_there && DOUBT_PART * request->likely_us > left_us ? DEADLINE_TOO_EARLY
-                                                                    : DEADLINE_FITS;
+    bool in_doubt = DOUBT_PART * request->likely_us > left_us;
+    return in_doubt && times->room_us > ahead_us ? DEADLINE_TOO_EARLY : DEADLINE_FITS;
 }
 
 /* It waits behind all that are in time. */
@@ -538,7 +553,7 @@ static void hold_back(struct placement *placement, struct placement_request *req
         leave_tenant(placement, queue, request);
     else
         TAILQ_REMOVE(&queue->late, request, waiting_link);
-    pass->stopped |= request->late && ++pass->held_back >= PLACEMENT_LATE_TRIES;
+    pass->late_tries += request->late;
     request->late = true;
     queue->ranks[rank_of(request)]++;
     TAILQ_INSERT_TAIL(&queue->late, request, waiting_link);
@@ -568,8 +583,9 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
     bool is_held = asked.leaves_share && held &&
                    is_known_full(placement, held, request, ask, asked.total_tokens);
     struct placement_full *early = &placement->queues[request->model].early;
-    bool known = is_held || is_known_full(placement, full, request, ask, asked.total_tokens) ||
-                 is_known_full(placement, early, request, ask, asked.total_tokens);
+    bool known = is_held || is_known_full(placement, full, request, ask, asked.total_tokens);
+    bool is_early = !known && is_known_full(placement, early, request, ask, asked.total_tokens);
+    known |= is_early;
     if (!known) {
         ask_policy(placement, request, ask, &policy);
         asked.policy = &policy.policy;
@@ -596,11 +612,14 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
         enum deadline_verdict verdict = judge_deadline(placement, request, ask);
         if (verdict != DEADLINE_FITS)
             choice = (struct route_choice){.outcome = ROUTE_FULL, .away_since_us = UINT64_MAX};
-        full = verdict == DEADLINE_TOO_EARLY ? early : full; /* others find room */
-        if (verdict == DEADLINE_HOPELESS) {
+        is_early = verdict == DEADLINE_TOO_EARLY;
+        full = is_early ? early : full; /* others find room */
+        if (verdict == DEADLINE_HOPELESS)
             hold_back(placement, request);
+        if (verdict == DEADLINE_BEHIND)
+            pass->stopped |= ++pass->behind >= PLACEMENT_LATE_TRIES;
+        if (verdict == DEADLINE_HOPELESS || verdict == DEADLINE_BEHIND)
             return choice;
-        }
     }
     pass->chosen = choice.outcome == ROUTE_PLACED ? request->in : NULL;
     if (choice.outcome == ROUTE_FULL && !known && turned && full)
@@ -609,7 +628,7 @@ struct route_choice placement_choose(struct placement *placement, struct placeme
     bool holds = !ask->request.kind || candidates->pools[request->model].kind_count == 1;
     if (choice.outcome == ROUTE_FULL && request->turn != PLACEMENT_REGIVE && holds && !is_held &&
         pass->now_us - request->since_us >= PLACEMENT_OVERTAKE_US)
-        pass->stopped = true;
+        *(is_early ? &pass->early : &pass->stopped) = true;
     return choice;
 }
 
@@ -626,7 +645,8 @@ void placement_placed(struct placement *placement, const struct placement_reques
         struct candidate *worker = candidates_get(&placement->candidates, keys[i]);
         if (!worker)
             continue;
-        worker->is.placed_at = placement->placements;
+        bool guess = i && prefill && placement->config.binds_late;
+        worker->is.placed_at = guess ? worker->is.placed_at : placement->placements;
         if (request->turn != PLACEMENT_REGIVE)
             goodput_floor_note(&worker->floor, device_us[i], request->hopeless);
     }

@@ -27,7 +27,9 @@
  * waits behind all that are in time, too. A pass tries PLACEMENT_LATE_TRIES of the ones that were
  * held back, in turns. For a request with a deadline within eight times its likely time, workers
  * are full if its prompt would wait for room at its decode worker PLACEMENT_AHEAD_US longer than it
- * takes: prefill workers don't run ahead of answers that may be late.
+ * takes: prefill workers don't run ahead of answers that may be late. Once it has waited
+ * PLACEMENT_OVERTAKE_US, they are full for all behind it that would wait for such room, too. It
+ * stops none that finds room.
  *
  * Shares. While there are requests of other tenants, or were in the last PLACEMENT_SHARE_US, a
  * tenant leaves them an eighth of each worker's places. One that waits for its tenant's share holds
@@ -119,6 +121,7 @@ struct placement_request {
     struct predict_times times;
     double answer_us; /* 0: none, or costs of its workers aren't known */
     double likely_us; /* the whole */
+    bool found;       /* a worker told how much of its prompt was cached */
     uint64_t chosen_us;
     bool hopeless; /* then: nothing let it attain, or it has no objectives */
     struct placement_promise promise;
@@ -135,6 +138,7 @@ struct placement_request {
     uint64_t due_us;             /* its first token; least slack first. UINT64_MAX: by arrival */
     bool has_ttft;               /* it is late after due_us */
     bool late;                   /* it waits behind all that are in time, or was held back */
+    bool held;                   /* placement_hold put it there */
     struct placement_tenant *in; /* NEW, in time: its tenant's turn */
     TAILQ_ENTRY(placement_request) all_link, waiting_link, prefill_link, decode_link;
 };
@@ -167,6 +171,7 @@ struct placement_queue {
     uint32_t ranks[PLACEMENT_RANKS];  /* new requests that wait */
     uint32_t passed[PLACEMENT_RANKS]; /* new ones of earlier ranks placed meanwhile */
     uint32_t count, lacking;          /* requests; those of them that lack a worker */
+    uint32_t held;                    /* late ones that placement_hold put there */
     uint64_t heard;                   /* all of them have heard these facts; 0: not known */
     struct placement_full full;
     struct placement_full early; /* too early for prompts with a deadline in doubt */
@@ -191,9 +196,11 @@ struct placement_pass {
     struct placement_tenant *chosen; /* a place was chosen last for one of its requests */
     uint32_t rank;                   /* NEW */
     bool stopped;                    /* a request holds the place of all behind it */
-    uint32_t held_back;              /* requests of the turns FLOOR and LATE */
-    bool late_stopped;               /* a late one was held: no worker has room for late ones */
-    uint64_t facts;                  /* the candidates' facts_version when the pass began */
+    bool early;      /* one that is too early for its deadline has waited for long */
+    uint32_t behind; /* requests that would wait for room, too, and were tried since then */
+    uint32_t
+        late_tries;   /* late ones that wait on; from PLACEMENT_LATE_TRIES on no more are tried */
+    uint64_t facts;   /* the candidates' facts_version when the pass began */
     uint32_t unheard; /* requests that were returned, and had not heard of these workers */
     bool joined;      /* a request began to wait since the pass began */
 };
@@ -201,13 +208,16 @@ struct placement_pass {
 struct placement_config {
     size_t model_count;
     enum placement_policy policy;
+    bool binds_late; /* the decode worker of a pair is a guess before the prompt starts */
     struct policy_tuning tuning;
     struct goodput_config goodput;
     bool has_classes;      /* SLO classes: some requests have objectives */
     uint64_t seed;         /* draws samples */
     uint32_t prefix_limit; /* pairs (block, worker) of the prefix index; 0: there is none */
     bool force_local;      /* decode workers compute all prompts themselves */
-    /* They do so too where their prefill workers have been away for so long. */
+    uint32_t held_limit;   /* new requests of a model that placement_hold may hold; 0: any number */
+    /* They do so too where their prefill workers have been away for so long. UINT64_MAX: never, nor
+     * does a policy move a prompt to them from prefill workers that are there. */
     uint64_t local_us;
 };
 
@@ -285,6 +295,9 @@ void placement_stop_waiting(struct placement *placement, struct placement_reques
  * can't attain, or others couldn't. From now on it waits with the late ones. Then the ones behind
  * it wait, until the next pass. */
 void placement_hold(struct placement *placement, struct placement_request *request);
+/* True: the request may be held. It waits with the late ones already, or they have room for it.
+ * Only held ones count: late ones, and the ones with early deadlines, take no room from them. */
+bool placement_may_hold(const struct placement *placement, const struct placement_request *request);
 /* True: the request that placement_next returned last is one of a rank that was passed over. */
 bool placement_is_owed(const struct placement *placement);
 

@@ -108,30 +108,45 @@ static bool shares_equal(const struct placement_share *a, const struct placement
            a->work_tokens == b->work_tokens && a->unconfirmed_tokens == b->unconfirmed_tokens;
 }
 
-static uint64_t rows_to_compute(const struct candidate *worker)
+/* Returns how many of the reported rows are those of prompts before this one. It is taken away:
+ * the worker computes prompts of a priority in the order in which they came. */
+static uint64_t computed_before(const struct candidate *worker, const struct placement_share *share)
 {
-    uint64_t rows = 0;
-    for (int i = 0; i < PRIORITIES; i++)
-        rows += worker->books.prefill[i].rows;
-    return rows;
+    enum priority priority = share->part.priority;
+    uint64_t rows = 0, computed = worker->computed_rows[priority];
+    const struct placement_request *request;
+    for (request = TAILQ_FIRST(&worker->requests); request && rows < computed;
+         request = placement_next_of(request, worker->is.key)) {
+        const struct placement_share *other =
+            request->prefill.worker == worker ? &request->prefill : &request->decode;
+        if (other == share)
+            break;
+        rows += other->part.prefill && other->part.priority == priority ? other->part.rows : 0;
+    }
+    return rows < computed ? rows : computed;
 }
 
 /* Brings the part up to date that predictions read. A token moves it, and frees no place. The rows
- * of a prompt that is computed, or taken away, were among the ones that were reported. */
+ * of a prompt that is computed were among the ones that were reported. So were those of one that is
+ * taken away, as far as it was computed. */
 static void change_part(struct placement_share *share, const struct placement_share *next)
 {
     struct candidate *worker = share->worker;
-    bool stays = worker == next->worker && next->part.prefill;
+    bool was = worker && share->part.prefill,
+         stays = was && worker == next->worker && next->part.prefill;
     if (worker == next->worker && books_parts_equal(&share->part, &next->part))
         return;
+    uint64_t before = was && worker != next->worker ? computed_before(worker, share) : 0;
     if (worker)
         worker_books_take(&worker->books, &share->part);
     if (next->worker)
         worker_books_add(&next->worker->books, &next->part);
-    if (worker && share->part.prefill && !stays) {
-        uint64_t gone = share->part.rows, rows = rows_to_compute(worker);
-        worker->computed_rows -= gone < worker->computed_rows ? gone : worker->computed_rows;
-        worker->computed_rows = worker->computed_rows < rows ? worker->computed_rows : rows;
+    if (was) {
+        uint64_t *computed = &worker->computed_rows[share->part.priority];
+        uint64_t gone = stays ? 0 : share->part.rows, theirs = *computed - before;
+        uint64_t rows = worker->books.prefill[share->part.priority].rows;
+        *computed -= gone < theirs ? gone : theirs;
+        *computed = *computed < rows ? *computed : rows;
     }
     share->part = next->part;
 }
@@ -274,6 +289,9 @@ void placement_found_cached(struct placement *placement, struct placement_reques
 {
     struct placement_use use = request->use;
     request->cached_tokens = use.cached_tokens = cached_tokens;
+    if (!request->found) /* a prompt that is computed again finds what it computed before */
+        goodput_found(&placement->demands[request->model], use.prompt_tokens, cached_tokens);
+    request->found = true;
     placement_track(placement, request, &use);
 }
 
@@ -363,16 +381,27 @@ void placement_worker_remove(struct placement *placement, uint64_t key)
 void placement_worker_load(struct placement *placement, uint64_t key, uint64_t reported_tokens)
 {
     struct candidate *worker = candidates_get(&placement->candidates, key);
-    if (worker)
-        worker->is.reported_tokens = reported_tokens;
+    if (!worker)
+        return;
+    worker->is.reported_tokens = reported_tokens;
+    /* A worker that computes prompts, too, seldom has a step that tells; and beside prompts so many
+     * answers would all miss their TPOT. */
+    bool told = worker->is.learnt && worker->kind && !candidate_is_alone(worker);
+    worker->kv_shared = told ? 1 / worker_learnt_kv_part(worker->is.learnt) - 1 : 0;
 }
 
 void placement_worker_stepped(struct placement *placement, uint64_t key, uint64_t prefill_rows)
 {
+    static const enum priority order[PRIORITIES] = {PRIORITY_HIGH, PRIORITY_NORMAL,
+                                                    PRIORITY_OFFLINE};
     struct candidate *worker = candidates_get(&placement->candidates, key);
-    uint64_t left = worker ? rows_to_compute(worker) - worker->computed_rows : 0;
-    if (left)
-        worker->computed_rows += prefill_rows < left ? prefill_rows : left;
+    for (int i = 0; worker && i < PRIORITIES; i++) {
+        uint64_t *computed = &worker->computed_rows[order[i]];
+        uint64_t left = worker->books.prefill[order[i]].rows - *computed;
+        uint64_t rows = prefill_rows < left ? prefill_rows : left;
+        *computed += rows;
+        prefill_rows -= rows;
+    }
 }
 
 struct placement_request *placement_first_of(const struct placement *placement, uint64_t key)

@@ -17,6 +17,17 @@
 #define TPOT_WEIGHT      0.2
 #define LEFT_OUT         10 /* added to the cost of a worker that a gate leaves out */
 
+/* Goodput without classes. Times that differ by less are equal: predictions aren't more exact, and
+ * a turn of the router takes as long as APART_US. */
+#define APART    (1.0 / 8)
+#define APART_US 1e3 /* TTFT */
+/* A prompt on a decode worker holds its answers up: its own time counts twice there, and a little
+ * more. It isn't computed beside pairs while prompts take more of the answers' time. */
+#define SOONER_US      10e3
+#define PROMPTS_BESIDE 0.01
+#define LONG_ROWS      128  /* a prompt of so many rows tells the cost of longer ones */
+#define LEFT_OUT_US    1e12 /* as LEFT_OUT */
+
 /* Returns a number above 0 and below 1. */
 static double draw(struct rng *rng)
 {
@@ -40,29 +51,43 @@ static struct policy_cost kv_cost(const struct policy_ask *ask, enum policy_stag
     return (struct policy_cost){.first = cost};
 }
 
+static const enum predict_way ways[] = {[POLICY_PREFILL] = PREDICT_PREFILL,
+                                        [POLICY_DECODE] = PREDICT_READER,
+                                        [POLICY_ALONE] = PREDICT_LOCAL};
+
+/* Predicts what the request would take at `worker` in the item's stead. */
+static void predict_at(const struct policy_ask *ask, enum policy_stage stage,
+                       const struct policy_item *item, const struct candidate *worker,
+                       struct prediction *is)
+{
+    bool goodput = ask->policy == PLACEMENT_GOODPUT, reads = goodput && stage == POLICY_DECODE;
+    const struct predict_choice choice = {.way = ways[stage],
+                                          .prefill = stage == POLICY_PREFILL ? worker
+                                                     : reads                 ? ask->holder
+                                                                             : NULL,
+                                          .decode = stage == POLICY_PREFILL ? NULL : worker,
+                                          .cached_tokens = item->cached_tokens,
+                                          .evicted_tokens = item->evicted_tokens,
+                                          .ready_us = reads ? ask->ready_us : 0};
+    predict(&ask->request->is, &choice, goodput ? COST_P50 : COST_P90, is);
+}
+
 /* Half of a pair is scored as if it were all, so that the halves of the best pairs are among the
  * best halves. */
 static void look_ahead(const struct policy_ask *ask, enum policy_stage stage,
                        struct policy_item *item)
 {
-    static const enum predict_way ways[] = {[POLICY_PREFILL] = PREDICT_PREFILL,
-                                            [POLICY_DECODE] = PREDICT_READER,
-                                            [POLICY_ALONE] = PREDICT_LOCAL};
-    const struct policy_item *prefill = stage == POLICY_PREFILL ? item : NULL,
-                             *decode = stage == POLICY_PREFILL ? NULL : item;
-    if (ask->policy == PLACEMENT_GOODPUT) {
-        item->cost = policy_score(ask, ways[stage], prefill, decode, NULL);
+    if (policy_is_joint(ask)) {
+        item->cost = policy_score(ask, ways[stage], stage == POLICY_PREFILL ? item : NULL,
+                                  stage == POLICY_PREFILL ? NULL : item, NULL);
         return;
     }
-    const struct predict_choice choice = {.way = ways[stage],
-                                          .prefill = prefill ? item->worker : NULL,
-                                          .decode = decode ? item->worker : NULL,
-                                          .cached_tokens = item->cached_tokens,
-                                          .evicted_tokens = item->evicted_tokens};
     struct prediction is;
-    predict(&ask->request->is, &choice, COST_P90, &is);
+    predict_at(ask, stage, item, item->worker, &is);
     item->ttft_us = stage == POLICY_DECODE ? 0 : is.ttft_us;
     item->tpot_us = stage == POLICY_PREFILL ? 0 : is.tpot_us;
+    item->prefill_us = is.prefill_us;
+    item->known = is.known;
     item->cost = (struct policy_cost){item->ttft_us, item->tpot_us, 0};
 }
 
@@ -231,19 +256,105 @@ static void cost_latency(struct gated *g, struct rng *rng)
     }
 }
 
+/* ------------------------------------------------------------------------ without classes */
+
+/* Times of workers of unknown cost are guesses. They become what they would be if these workers
+ * were like the best known one, where that is less: so they get to be known. */
+static void guess_times(const struct policy_ask *ask, enum policy_stage stage,
+                        struct policy_item *const *items, size_t count)
+{
+    const struct policy_item *best = NULL;
+    size_t unknown = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct policy_item *item = items[i];
+        unknown += !item->known;
+        bool better = !best || (stage == POLICY_DECODE ? item->tpot_us < best->tpot_us
+                                                       : item->ttft_us < best->ttft_us);
+        best = item->known && better ? item : best;
+    }
+    if (!best || !unknown)
+        return;
+    struct candidate stranger = *best->worker;
+    struct prediction is;
+    double age_us = ask->request->is.age_us;
+    stranger.is.learnt = NULL;
+    predict_at(ask, stage, best, &stranger, &is);
+    double ttft = is.ttft_us > age_us ? (best->ttft_us - age_us) / (is.ttft_us - age_us) : 1;
+    double tpot = is.tpot_us > 0 ? best->tpot_us / is.tpot_us : 1;
+    ttft = fmin(ttft, 1);
+    tpot = fmin(tpot, 1);
+    for (size_t i = 0; i < count; i++) {
+        if (items[i]->known)
+            continue;
+        if (stage != POLICY_DECODE)
+            items[i]->ttft_us = age_us + ttft * (items[i]->ttft_us - age_us);
+        items[i]->prefill_us *= ttft;
+        items[i]->tpot_us *= tpot;
+    }
+}
+
+/* Returns the time, or `least_us` where predictions don't tell them apart. */
+static double apart_us(double us, double least_us, double more_us)
+{
+    return us <= least_us * (1 + APART) + more_us ? least_us : us;
+}
+
+static void compare_times(const struct policy_ask *ask, enum policy_stage stage,
+                          struct policy_item *const *items, size_t count,
+                          const struct policy_item *pair)
+{
+    double age_us = ask->request->is.age_us;
+    struct range ttft = {INFINITY, 0}, tpot = {INFINITY, 0};
+    guess_times(ask, stage, items, count);
+    for (size_t i = 0; i < count; i++) {
+        struct policy_cost *cost = &items[i]->cost;
+        *cost = (struct policy_cost){items[i]->ttft_us, items[i]->tpot_us, 0};
+        if (stage == POLICY_ALONE && pair) {
+            /* Before the first such prompt its cost is a guess: it is no faster. */
+            uint64_t rows = ask->prompt_tokens - items[i]->cached_tokens;
+            uint64_t least_rows = rows < LONG_ROWS ? rows : LONG_ROWS;
+            const struct worker_learnt *learnt = items[i]->worker->is.learnt;
+            double prefill_us = items[i]->prefill_us, wait_us = items[i]->ttft_us - prefill_us;
+            if (!learnt || learnt->chunk_rows < least_rows)
+                prefill_us = fmax(prefill_us, pair->prefill_us);
+            cost->first = wait_us + 2 * prefill_us + SOONER_US;
+        }
+        widen(&ttft, cost->first - age_us);
+        widen(&tpot, cost->second);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct worker_learnt *learnt = items[i]->worker->is.learnt;
+        struct policy_cost *cost = &items[i]->cost;
+        if (stage != POLICY_DECODE)
+            cost->first = age_us + apart_us(cost->first - age_us, ttft.least, APART_US);
+        cost->second = apart_us(cost->second, tpot.least, 0);
+        if (stage == POLICY_ALONE && pair && learnt &&
+            worker_learnt_prompts(learnt) > PROMPTS_BESIDE)
+            cost->first += LEFT_OUT_US;
+    }
+}
+
+/* ---------------------------------------------------------------------------- among each other */
+
 bool policy_compares(const struct policy_ask *ask)
 {
     return ask->policy == PLACEMENT_PREFIX ||
            (ask->policy == PLACEMENT_KV_COST && ask->tuning.temperature > 0) ||
-           (ask->policy == PLACEMENT_PREDICTED_LATENCY && ask->request);
+           (ask->policy == PLACEMENT_PREDICTED_LATENCY && ask->request) ||
+           (ask->policy == PLACEMENT_GOODPUT && ask->request && !ask->has_classes);
 }
 
-void policy_compare(const struct policy_ask *ask, struct policy_item *const *items, size_t count,
+void policy_compare(const struct policy_ask *ask, enum policy_stage stage,
+                    struct policy_item *const *items, size_t count, const struct policy_item *pair,
                     struct rng *rng)
 {
     ASSERT(count <= POLICY_MOST && policy_compares(ask));
     if (ask->policy == PLACEMENT_PREFIX) {
         compare_loads(items, count);
+        return;
+    }
+    if (ask->policy == PLACEMENT_GOODPUT) {
+        compare_times(ask, stage, items, count, pair);
         return;
     }
     struct gated g = {.ask = ask, .items = items, .count = count};
@@ -268,9 +379,14 @@ void policy_compare(const struct policy_ask *ask, struct policy_item *const *ite
 
 /* ------------------------------------------------------------------------------------- jointly */
 
-bool policy_is_joint(const struct policy_ask *ask)
+bool policy_mixes(const struct policy_ask *ask)
 {
     return ask->policy == PLACEMENT_GOODPUT && ask->request;
+}
+
+bool policy_is_joint(const struct policy_ask *ask)
+{
+    return policy_mixes(ask) && ask->has_classes;
 }
 
 struct policy_cost policy_score(const struct policy_ask *ask, enum predict_way way,
@@ -285,15 +401,6 @@ struct policy_cost policy_score(const struct policy_ask *ask, enum predict_way w
                                 .evicted_tokens = computes->evicted_tokens,
                                 .ready_us = ask->ready_us};
     struct goodput_score score;
-    if (!ask->has_classes) {
-        predict(&ask->request->is, &is, COST_P50, &score.is);
-        if (choice)
-            *choice = (struct decision_alternative){.ttft_us = score.is.ttft_us,
-                                                    .tpot_us = score.is.tpot_us,
-                                                    .p_miss = -1,
-                                                    .total = score.is.ttft_us / 1e3};
-        return (struct policy_cost){score.is.ttft_us, score.is.tpot_us, 0};
-    }
     struct goodput_config config = *ask->goodput;
     config.off |= choice ? 0 : GOODPUT_OFF_HONEST;
     goodput_score(&config, ask->pool, ask->request, &is, &score);

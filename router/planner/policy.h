@@ -15,7 +15,10 @@
  * - predicted-latency: workers that hold the prefix come first, unless their TTFT is much longer;
  *   then workers that are predicted to attain; then the best sum of TTFT and TPOT, each divided by
  *   its range (llm-d's latency scorer, with its defaults). One in a hundred ignores a gate.
- * - goodput: goodput.h. Without SLO classes: the least predicted TTFT, then TPOT.
+ * - goodput: goodput.h. Without SLO classes: the least predicted TTFT, then TPOT. Times that
+ *   predictions don't tell apart are equal, and a worker of unknown cost is as good as the best
+ *   known one: equal workers share the load. A decode worker computes a prompt beside pairs only
+ *   where that is clearly sooner, and while prompts take little of its answers' time.
  *
  * In a pair, only the prefill worker's cache counts, and TPOT only for the decode worker, as the
  * three systems above have it. */
@@ -81,6 +84,8 @@ struct policy_item {
     uint64_t cached_tokens;  /* in its cache, if it would compute the prompt */
     uint64_t evicted_tokens; /* make room for the rest of the prompt there */
     double ttft_us, tpot_us; /* predicted; 0: not by this policy, or not at this stage */
+    double prefill_us;       /* predicted, of the prompt's own rows; 0: as above */
+    bool known;              /* the worker's costs are learnt */
     struct policy_cost cost;
 };
 
@@ -89,12 +94,14 @@ void policy_look(const struct policy_ask *ask, enum policy_stage stage,
                  const struct candidate *worker, struct rng *rng, struct policy_item *item);
 /* True: costs among each other matter. */
 bool policy_compares(const struct policy_ask *ask);
-/* `count` <= POLICY_MOST. */
-void policy_compare(const struct policy_ask *ask, struct policy_item *const *items, size_t count,
+/* `count` <= POLICY_MOST. `pair`: for POLICY_ALONE, the best prefill worker. NULL: none. */
+void policy_compare(const struct policy_ask *ask, enum policy_stage stage,
+                    struct policy_item *const *items, size_t count, const struct policy_item *pair,
                     struct rng *rng);
 
-/* True: pairs are scored jointly, and decode workers that could compute the prompt themselves are
- * candidates beside pairs. */
+/* True: decode workers that could compute the prompt themselves are candidates beside pairs. */
+bool policy_mixes(const struct policy_ask *ask);
+/* True: pairs are scored jointly. */
 bool policy_is_joint(const struct policy_ask *ask);
 /* Scores a choice jointly. `prefill`, `decode`: as `way` needs them. Fills in *choice, except for
  * the keys; NULL: only the cost is wanted. */

@@ -11,9 +11,12 @@
 #define NARROWEST    0.05 /* beyond the objective: half as likely to attain for each so much */
 #define P90_SIGMAS   1.2816
 #define MOST_ROWS    4e9
-#define ROUNDED      1e-6
-#define SQRT_HALF    0.70710678118654752
-#define LN_2         0.69314718055994531
+/* A prompt holds up its worker's answers, of which a prefill worker has none: where all else is
+ * equal that one computes it. */
+#define LOCAL_MORE 1.0625
+#define ROUNDED    1e-6
+#define SQRT_HALF  0.70710678118654752
+#define LN_2       0.69314718055994531
 
 /* Serves for a worker of unknown cost: a 13B model on one A100, roughly (DistServe). */
 static const struct step_cost nominal = {.step_us = 10000,
@@ -114,7 +117,7 @@ static double beside_us(const struct candidate *worker, struct prompts prompts,
 static struct prompts prompts_before(const struct candidate *worker, enum priority priority)
 {
     struct prompts before = {0};
-    double all = 0, computed = (double)worker->computed_rows;
+    double all = 0, computed = 0;
     for (int i = 0; worker->books.prompts && i < PRIORITIES; i++) {
         const struct books_prefill *here = &worker->books.prefill[i];
         all += (double)here->rows;
@@ -123,6 +126,7 @@ static struct prompts prompts_before(const struct candidate *worker, enum priori
         before.rows += (double)here->rows;
         before.positions += (double)here->positions;
         before.requests += here->requests;
+        computed += (double)worker->computed_rows[i];
     }
     double left = before.rows > computed ? before.rows - computed : 0;
     before.positions *= before.rows > 0 ? left / before.rows : 0;
@@ -167,10 +171,16 @@ double predict_step_us(const struct candidate *worker, double more_rows, double 
     return step_us(worker, 0, 0, rows, context, quantile);
 }
 
+double predict_alone_step_us(const struct candidate *worker, double context,
+                             enum cost_quantile quantile)
+{
+    return step_us(worker, 0, 0, 1, context, quantile);
+}
+
 double predict_room_us(const struct candidate *worker, double tokens, enum cost_quantile quantile)
 {
     const struct worker_books *books = &worker->books;
-    double pool = (double)worker->is.pool_tokens, each_us = drawing_us(worker, quantile);
+    double pool = predict_pool_tokens(worker), each_us = drawing_us(worker, quantile);
     double before = (double)books->held_tokens - (double)books->drawing.context;
     double need = (before > 0 ? before : 0) + tokens, steps = 1, rows, context;
     double more = (double)books->drawing.context + need - pool, left = more;
@@ -316,7 +326,7 @@ void predict(const struct predict_request *request, const struct predict_choice 
         out->ttft_us = request->age_us + out->wait_us + out->prefill_us;
         out->beside_us =
             local ? beside_us(computes, one_prompt(cached, rows), quantile) : out->prefill_us;
-        out->device_us = out->beside_us;
+        out->device_us = (local ? LOCAL_MORE : 1) * out->prefill_us;
         out->known = is_known(computes);
     }
     if (draws)
@@ -326,7 +336,7 @@ void predict(const struct predict_request *request, const struct predict_choice 
 double predict_room_steps(const struct candidate *decode)
 {
     const struct worker_books *books = &decode->books;
-    double pool = (double)decode->is.pool_tokens, left = worker_books_mean_left(books);
+    double pool = predict_pool_tokens(decode), left = worker_books_mean_left(books);
     double all = (double)(books->promised_tokens - books->held_tokens); /* to draw */
     double rows = books->coming.rows, drawn_here = books->drawing.rows * left;
     double each = rows > 0 && all > drawn_here ? (all - drawn_here) / rows : 0;
@@ -351,7 +361,7 @@ struct predict_times predict_times(const struct predict_request *request,
     if (!draws || steps <= 0)
         return times;
     const struct worker_books *books = &draws->books;
-    double pool = (double)draws->is.pool_tokens, step = predicted->step_us;
+    double pool = predict_pool_tokens(draws), step = predicted->step_us;
     double own = request->answer_tokens - 1;
     double more_us = own > 0 ? predicted->tpot_us - step - after_us / own : 0;
     double half_drawn = (double)(books->held_tokens + books->promised_tokens) / 2;
@@ -388,7 +398,7 @@ static double peak_tokens(const struct worker_books *books, double prompt, doubl
 double predict_preemption(const struct candidate *decode, const struct predict_request *request)
 {
     const struct worker_books *books = &decode->books;
-    double pool = (double)decode->is.pool_tokens, prompt = (double)request->prompt_tokens;
+    double pool = predict_pool_tokens(decode), prompt = (double)request->prompt_tokens;
     double own = (request->answer_p90_tokens - request->answer_tokens) / P90_SIGMAS;
     double sigma = sqrt((double)books->variance + own * own);
     if (pool <= 0)

@@ -61,8 +61,11 @@ struct prediction {
     /* Steps of the decode worker: without the request, with it. `beside_us`: the
      * whole time that its prompt adds to the steps of the others (PREDICT_LOCAL, _MIRROR). */
     double step_before_us, step_us, beside_us;
-    double device_us; /* taken from its workers: its own rows, and its share of steps */
-    bool known;       /* the costs of all its workers are learnt */
+    /* Taken from its workers: the steps of its prompt, which it pays for wholly also where answers
+     * share them, and its share of the answers' steps. A sixteenth more for a prompt that answers
+     * wait for. */
+    double device_us;
+    bool known; /* the costs of all its workers are learnt */
 };
 
 /* Returns the worker of the choice that computes the prompt, or draws the answer. NULL: none. */
@@ -107,6 +110,15 @@ double predict_prefill_us(const struct candidate *worker, uint64_t cached, uint6
  * tokens each. */
 double predict_step_us(const struct candidate *worker, double rows, double context,
                        enum cost_quantile quantile);
+/* Returns the step time there of one row of `context` tokens, if it had no other. */
+double predict_alone_step_us(const struct candidate *worker, double context,
+                             enum cost_quantile quantile);
+/* Returns how many tokens of sequences fit into the worker's KV. A token that sequences share
+ * counts for each of them. 0: not known. */
+static inline double predict_pool_tokens(const struct candidate *worker)
+{
+    return (double)worker->is.pool_tokens * (1 + worker->kv_shared);
+}
 /* Returns the time until so many tokens of KV are free there, as answers end: behind the requests
  * that are on their way to it. */
 double predict_room_us(const struct candidate *worker, double tokens, enum cost_quantile quantile);

@@ -48,7 +48,8 @@
 
 struct prefix_index;
 
-/* The names of a prompt's whole blocks for workers of one kind (weights, numerics, block size). */
+/* The names of a prompt's whole blocks, computed by workers of one kind (weights, numerics, block
+ * size). */
 struct prefix_names {
     uint64_t model_hash, numerics_id;
     uint32_t block_tokens;

@@ -30,24 +30,28 @@ static bool name_blocks(struct prefix_names *names, const struct prompt_text *pr
     return true;
 }
 
+/* Adds the names that one kind's workers of these numerics have. */
+static void add_names(struct prompt_names *names, const struct prompt_text *prompt,
+                      const struct candidate_kind *kind, uint64_t numerics_id)
+{
+    size_t at = 0;
+    while (at < names->count &&
+           !is_for(&names->kinds[at], kind->model_hash, numerics_id, kind->block_tokens))
+        at++;
+    if (at < names->count || at == PREFIX_MAX_KINDS || !kind->block_tokens)
+        return;
+    names->kinds[at] = (struct prefix_names){.model_hash = kind->model_hash,
+                                             .numerics_id = numerics_id,
+                                             .block_tokens = kind->block_tokens};
+    names->count += name_blocks(&names->kinds[at], prompt);
+}
+
 void prompt_names_update(struct prompt_names *names, const struct prompt_text *prompt,
                          const struct candidate_pool *pool)
 {
-    for (size_t i = 0; i < pool->kind_count && prompt->count; i++) {
-        const struct candidate_kind *kind = pool->kinds[i];
-        size_t at = 0;
-        while (at < names->count &&
-               !is_for(&names->kinds[at], kind->model_hash, kind->numerics_id, kind->block_tokens))
-            at++;
-        if (at < names->count || at == PREFIX_MAX_KINDS || !kind->block_tokens)
-            continue;
-        names->kinds[at] = (struct prefix_names){.model_hash = kind->model_hash,
-                                                 .numerics_id = kind->numerics_id,
-                                                 .block_tokens = kind->block_tokens};
-        if (!name_blocks(&names->kinds[at], prompt))
-            return;
-        names->count++;
-    }
+    for (size_t i = 0; i < pool->kind_count && prompt->count; i++)
+        for (uint32_t own = 0; own < pool->kinds[i]->own_count; own++)
+            add_names(names, prompt, pool->kinds[i], pool->kinds[i]->own_numerics[own]);
 }
 
 void prompt_names_deinit(struct prompt_names *names)
@@ -61,7 +65,7 @@ const struct prefix_names *prefix_names_for(const struct prefix_names *kinds, si
                                             const struct route_worker *worker)
 {
     for (size_t i = 0; i < kind_count; i++)
-        if (is_for(&kinds[i], worker->model_hash, worker->numerics_id, worker->block_tokens))
+        if (is_for(&kinds[i], worker->model_hash, route_worker_names(worker), worker->block_tokens))
             return &kinds[i];
     return NULL;
 }

@@ -157,10 +157,10 @@ static void deliver(struct request_life *life, const struct life_token *token,
     finish(life, TERMINAL_OK, "finished", out);
 }
 
-/* Counts a prefill of this attempt. */
+/* Counts a prefill of this attempt, once. */
 static void count_run(struct request_life *life)
 {
-    life->runs++;
+    life->runs += !life->ran;
     life->ran = true;
 }
 
@@ -190,6 +190,7 @@ static void run_again(struct request_life *life, struct cause cause, struct life
     life->again = cause.moved ? AGAIN_MOVED : first_loss || uncomputed ? AGAIN_FREE : AGAIN_CHARGED;
     life->prefill = 0;
     life->has_handle = life->ran = false;
+    life->no_worker_since_us = UINT64_MAX; /* nothing is known of workers for both roles yet */
     place(life, REQUEST_QUEUED, cause, out);
 }
 
@@ -242,6 +243,7 @@ void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t
     life->placed_us = life->sign_us = now_us;
     life->decode = decode;
     life->ends_at_prefill = !decode;
+    life->keeps_guess = false;
     if (life->state == REQUEST_REGIVE) {
         life->binding = false;
         life->state = REQUEST_DECODE;
@@ -297,7 +299,8 @@ bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t
     life->has_handle = true;
     life->ref = ref;
     life->handle_attempt = attempt;
-    if (life->decode && !life->limits.bind_late) {
+    bool is_guess = life->limits.bind_late && !life->keeps_guess;
+    if (life->decode && !is_guess) {
         life->state = REQUEST_DECODE;
         send(life, LIFE_SEND_DECODE, life->decode, out);
     } else { /* it was a guess, or left meanwhile */
@@ -307,6 +310,11 @@ bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t
         append(out, LIFE_PLACE_DECODE);
     }
     return true;
+}
+
+void request_life_keep_guess(struct request_life *life)
+{
+    life->keeps_guess = true;
 }
 
 /* True: the worker computes the prompt in this attempt, or for the handle of this request. */
@@ -328,7 +336,7 @@ void request_life_on_prefilled(struct request_life *life, uint64_t now_us, uint6
 void request_life_on_sign(struct request_life *life, uint64_t now_us, uint64_t worker,
                           uint32_t attempt)
 {
-    if (attempt == life->attempt && (worker == life->prefill || worker == life->decode))
+    if (is_prefill(life, worker, attempt) || (attempt == life->attempt && worker == life->decode))
         life->sign_us = now_us;
 }
 

@@ -7,6 +7,7 @@
  * before its first token, the state is REGIVE: the handle goes to another decode worker. With
  * `bind_late` each handle is in REGIVE first: the decode worker of the placement is a guess that
  * holds the place, and the real one is chosen when the prefill starts, from the loads of that time.
+ * A guess that drains meanwhile stays: it serves what it was promised, and no other need be there.
  * Until then the loss of the prefill worker's session is that of the handle.
  * After other losses it is QUEUED again: prompt and emitted tokens are prefilled again. A placement
  * without a prefill worker leads to DECODE at once, where the prompt is computed. Cancel, deadline
@@ -103,6 +104,7 @@ struct request_life {
     bool computed;               /* its prompt is known to be computed */
     uint32_t delivered;          /* the client got tokens 1..delivered */
     bool from_decode;            /* this attempt's decode worker sent a token */
+    bool keeps_guess;            /* bind_late: this placement's decode worker is its reader */
     bool binding;                /* REGIVE: the prefill runs, and bind_late asks for its reader */
     bool decode_over;            /* it sent the last token: there is nothing to release */
     bool prompt_only;            /* the client gets no token */
@@ -177,15 +179,18 @@ void request_life_on_no_place(struct request_life *life, uint64_t now_us, bool w
 void request_life_on_no_reader(struct request_life *life, struct life_actions *out);
 
 /* True: `ref` is this request's handle from now on, and the caller keeps its block list. Asks for a
- * decode worker where the placement's has left, or was a guess. */
+ * decode worker where the placement's has left, or was a guess that wasn't kept. */
 bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t attempt,
                             struct handle_ref ref, struct life_actions *out);
+/* The decode worker of this placement drains: it is no guess any more. Call it before
+ * request_life_on_opened. */
+void request_life_keep_guess(struct request_life *life);
 /* The worker has computed the prompt. After a REGIVE `attempt` is that of the handle, and older
  * than the current one. */
 void request_life_on_prefilled(struct request_life *life, uint64_t now_us, uint64_t worker,
                                uint32_t attempt);
-/* A worker of this attempt has said anything about it: the silence begins anew. Call it before the
- * event's own function. */
+/* A worker of this attempt, or the one that computes its handle, has said anything about it: the
+ * silence begins anew. Call it before the event's own function. */
 void request_life_on_sign(struct request_life *life, uint64_t now_us, uint64_t worker,
                           uint32_t attempt);
 

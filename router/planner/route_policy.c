@@ -190,18 +190,24 @@ static void consider_decode(const struct search *s, struct shortlist *list,
         look_at(s, list, decode, avoided);
 }
 
-/* Replaces the costs by those among the workers of the list. */
-static void compare(const struct search *s, struct shortlist *list)
+/* Replaces the costs by those among the workers of the list. `pair`: the best prefill worker. */
+static void compare(const struct search *s, struct shortlist *list, const struct shortlist *pair)
 {
     struct policy_item *items[ROUTE_EXACT];
     if (!policy_compares(s->ask))
         return;
     for (size_t i = 0; i < list->count; i++)
         items[i] = &list->looks[i].item;
-    policy_compare(s->ask, items, list->count, s->draws);
+    policy_compare(s->ask, list->stage, items, list->count,
+                   pair && pair->count ? &pair->looks[0].item : NULL, s->draws);
     struct shortlist sorted = {.stage = list->stage, .most = list->most, .odd = list->odd};
     for (size_t i = 0; i < list->count; i++) {
-        list->looks[i].score.cost = list->looks[i].item.cost;
+        struct score *score = &list->looks[i].score;
+        score->cost = list->looks[i].item.cost;
+        if (pair && pair->count && policy_mixes(s->ask)) { /* only its costs tell it from pairs */
+            score->avoided += pair->looks[0].score.avoided;
+            score->starting += pair->looks[0].score.starting;
+        }
         shortlist_offer(&sorted, &list->looks[i]);
     }
     *list = sorted;
@@ -253,22 +259,23 @@ static struct decision_alternative told(const struct search *s, const struct sco
                     (s->ask->policy != PLACEMENT_PREDICTED_LATENCY || s->ask->request) &&
                     (s->ask->policy != PLACEMENT_GOODPUT || s->ask->request);
     double total = has_cost ? score->cost.first : (double)score->work_tokens;
+    total /= policy_mixes(s->ask) ? 1e3 : 1; /* ms */
     return (struct decision_alternative){
         .ttft_us = ttft_us, .tpot_us = tpot_us, .p_miss = -1, .total = total};
 }
 
 /* Offers pairs: each prefill worker with the best decode worker that fits it, or with all where the
- * policy scores pairs jointly. */
+ * policy scores pairs jointly, or tells of each. */
 static void pair_up(struct search *s, const struct shortlist *prefills,
                     const struct shortlist *decodes)
 {
-    bool joint = policy_is_joint(s->ask), paired;
+    bool joint = policy_is_joint(s->ask), all = policy_mixes(s->ask), paired;
     enum predict_way way = s->request->ends_at_prefill ? PREDICT_PREFILL : PREDICT_PAIR;
     struct decision_alternative choice;
     for (size_t p = 0; p < prefills->count; p++) {
         const struct look *prefill = &prefills->looks[p];
         paired = false;
-        for (size_t d = 0; d < decodes->count && !(paired && !joint); d++) {
+        for (size_t d = 0; d < decodes->count && !(paired && !all); d++) {
             const struct look *decode = &decodes->looks[d];
             if (!may_pair(s, decode->item.worker, prefill->item.worker->is.key))
                 continue;
@@ -336,36 +343,40 @@ static void search_kind(struct search *s, const struct candidate_kind *kind)
 {
     const struct candidate_list *prefills = &kind->of[ROLE_PREFILL],
                                 *decodes = &kind->of[ROLE_DECODE];
-    size_t most = s->rng && !policy_compares(s->ask) ? ROUTE_BEST : ROUTE_EXACT;
     bool joint = policy_is_joint(s->ask), few = false;
-    struct shortlist prefill = {.stage = POLICY_PREFILL, .most = most},
-                     decode = {.stage = POLICY_DECODE, .most = most},
+    bool none = s->request->local || !prefills->count, idle = s->request->ends_at_prefill;
+    size_t most =
+        s->rng && (policy_mixes(s->ask) || !policy_compares(s->ask)) ? ROUTE_BEST : ROUTE_EXACT;
+    const struct candidate *worker;
+    struct shortlist prefill = {.stage = POLICY_PREFILL, .most = most};
+    for (struct looks looks = looks_at(s, prefills);
+         !none && !s->handle && (worker = next_look(&looks));)
+        consider_prefill(s, &prefill, worker);
+    bool mixes =
+        policy_mixes(s->ask) && !s->request->never_local && (joint || prefill.count || none);
+    struct shortlist decode = {.stage = POLICY_DECODE, .most = most},
                      alone = {.stage = s->handle ? POLICY_DECODE : POLICY_ALONE,
                               .most = most,
-                              .odd = !s->handle && !joint};
-    bool none = s->request->local || !prefills->count, idle = s->request->ends_at_prefill;
-    const struct candidate *worker;
+                              .odd = !s->handle && !mixes};
     for (struct looks looks = looks_at(s, decodes); (worker = next_look(&looks));) {
         bool paired = !s->handle && !none && !(kind->misfit_count && candidate_is_alone(worker));
         if (s->handle && !may_pair(s, worker, s->handle->prefill))
             continue;
         if (paired)
             consider_decode(s, &decode, worker, idle);
-        if (!paired || (joint && (!looks.samples || looks.holds || idle)))
+        if (!paired || (mixes && (!looks.samples || looks.holds || idle)))
             consider_decode(s, &alone, worker, false);
-        few |= joint && paired && looks.samples && !idle;
+        few |= mixes && paired && looks.samples && !idle;
     }
     for (size_t i = 0; few && i < decode.count; i++)
         consider_decode(s, &alone, decode.looks[i].item.worker, false);
-    compare(s, &alone);
+    compare(s, &alone, &prefill);
     offer_alone(s, &alone);
     if (none || s->handle)
         return;
-    for (struct looks looks = looks_at(s, prefills); (worker = next_look(&looks));)
-        consider_prefill(s, &prefill, worker);
-    compare(s, &prefill);
+    compare(s, &prefill, NULL);
     if (!idle) /* otherwise all of them are equal */
-        compare(s, &decode);
+        compare(s, &decode, NULL);
     pair_up(s, &prefill, &decode);
     if ((kind->misfit_count || kind->blocked_pairs) && !s->rng && !s->found)
         pair_singly(s, kind, &prefill);
@@ -461,7 +472,7 @@ static void search_away(struct search *s, const struct candidate_kind *kind)
         see(s, decode, true, true);
         consider_decode(s, &alone, decode, false);
     }
-    compare(s, &alone);
+    compare(s, &alone, NULL);
     offer_alone(s, &alone);
 }
 

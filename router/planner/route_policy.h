@@ -45,6 +45,7 @@ struct route_request {
     uint64_t avoid_prefill, avoid_decode; /* just failed; only if there are no others. 0: none */
     const struct policy_ask *policy;      /* NULL: least tokens */
     bool local;                           /* always compute the prompt on the decode worker */
+    bool never_local;                     /* the policy moves no prompt from prefill workers */
     /* If no pair is ready: compute it on a decode worker if its matching prefill workers have all
      * been away since this time or longer; 0: never. */
     uint64_t local_away_us;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #define BLOCK_TOKENS 32
+#define MOST_LOOKS   100000 /* in vain, one after another: then a request waits for ever */
 
 /* ------------------------------------------------------------------------------------- settings */
 
@@ -132,22 +133,37 @@ static uint64_t next_event_us(struct virtual_cluster *cluster)
     return UINT64_MAX;
 }
 
+/* Returns when the router looks at the requests that wait, if nothing happens before. UINT64_MAX:
+ * none waits, or all that do have waited in vain for long. */
+static uint64_t next_look_us(const struct virtual_cluster *cluster)
+{
+    bool waits = cluster->placement.waiting && cluster->looks < MOST_LOOKS;
+    return waits ? cluster->placement.pass.now_us + VIRTUAL_REPORT_US : UINT64_MAX;
+}
+
 void virtual_cluster_run(struct virtual_cluster *cluster, uint64_t until_us)
 {
     const struct virtual_clients *clients = &cluster->config.clients;
     struct virtual_figures *figures = &cluster->figures;
     for (;;) {
         uint64_t event_us = next_event_us(cluster), client_us = clients->next_us(clients->context);
+        uint64_t look_us = next_look_us(cluster);
         uint64_t at_us = event_us < client_us ? event_us : client_us;
+        bool looks = look_us < at_us;
+        at_us = looks ? look_us : at_us;
         if (at_us == UINT64_MAX || at_us > until_us)
             break;
         if (at_us > figures->now_us)
             figures->now_us = at_us;
-        figures->events++;
-        if (client_us <= event_us)
+        cluster->looks = looks ? cluster->looks + 1 : 0;
+        if (looks) {
+            cluster->place_needed = true;
+        } else if (client_us <= event_us) {
             virtual_arrive(cluster);
-        else
+        } else {
             run_event(cluster, take_event(cluster));
+        }
+        figures->events += !looks;
         virtual_place(cluster);
         for (struct virtual_call *call; (call = cluster->ended);) {
             cluster->ended = call->next_ended;
@@ -231,12 +247,13 @@ enum status virtual_cluster_create(const struct virtual_config *config,
     struct virtual_cluster *cluster = calloc(1, sizeof *cluster);
     ASSERT(cluster && config->placement.model_count == 1);
     cluster->config = *config;
+    cluster->config.placement.held_limit = config->max_queue / 2;
     cluster->end_id = VIRTUAL_END;
     cluster->rng = rng_seeded(config->seed);
     cluster->root = prefix_hash_root(VIRTUAL_KIND, VIRTUAL_KIND, NULL, 0);
     cluster->nodes = calloc(config->worker_count, sizeof *cluster->nodes);
     ASSERT(cluster->nodes || !config->worker_count);
-    enum status status = placement_init(&cluster->placement, &config->placement);
+    enum status status = placement_init(&cluster->placement, &cluster->config.placement);
     ASSERT(status == STATUS_OK);
     for (uint32_t i = 0; status == STATUS_OK && i < config->worker_count; i++)
         status = open_node(cluster, i, err);

@@ -11,8 +11,9 @@
  * read; chunks are read as they are computed.
  *
  * Time is in microseconds from 0. A command takes `message_us` to a worker; what workers say takes
- * no time. A worker takes commands between two steps, as a real one does. One event is a step of
- * one worker, whatever its rows: a request costs some 100 us of CPU, and a step about 10.
+ * no time. While requests wait, the router looks at them each VIRTUAL_REPORT_US, as the reports of
+ * idle workers make it. A worker takes commands between two steps, as a real one does. One event is
+ * a step of one worker, whatever its rows: a request costs some 100 us of CPU, and a step about 10.
  *
  * Tokens are hashes: those of prompts are the clients', token `i` of an answer is
  * virtual_answer_token. The last token of an answer that is shorter than max_tokens is VIRTUAL_END.
@@ -23,10 +24,11 @@
 
 #include "common/base/domain/step_profile.h"
 #include "common/engine/sched/scheduler.h"
-#include "router/planner/placement.h"
+#include "router/planner/admission.h"
 #include "router/planner/request_life.h"
 
-#define VIRTUAL_END 0 /* the id that ends an answer; no other token has it */
+#define VIRTUAL_END       0      /* the id that ends an answer; no other token has it */
+#define VIRTUAL_REPORT_US 100000 /* as a worker's reports of its load */
 
 struct virtual_worker {
     enum worker_role role;
@@ -35,9 +37,6 @@ struct virtual_worker {
     struct scheduler_config scheduler;
     double slowness; /* its steps take so many times as long; 0: 1 */
     double reported; /* it reports so many times the time of its steps; 0: 1 */
-    /* Prompts run alone, before all answers, as vLLM ran them until chunked prefill: answers wait
-     * while any prompt has rows left. */
-    bool prompts_first;
 };
 /* A worker of this role as it is by default (worker_config.c) on the device of the profile: blocks
  * of 32 tokens, `context` tokens for a request, swaps of a quarter of its pool. `chunk_tokens`:
@@ -54,9 +53,9 @@ struct virtual_request {
     bool exact;             /* it never ends by itself (ignore_eos): max_tokens long */
     uint64_t timeout_us;    /* its client leaves then; 0: never */
     enum priority priority;
-    uint32_t slo_class; /* SLO_NONE: none; then it has no objective */
-    struct slo_objective objective;
-    double percentile; /* its class's */
+    uint32_t slo_class;             /* SLO_NONE: none; then it has no objective */
+    struct slo_objective objective; /* the first one's of a class is the class's */
+    double percentile;              /* its class's */
 };
 
 struct virtual_outcome {
@@ -68,9 +67,11 @@ struct virtual_outcome {
     uint32_t cached_tokens;                /* prompt tokens that weren't computed */
     uint64_t prefill, decode;              /* keys of its last workers; 0: none */
     bool attained;                         /* its objective */
-    /* P(miss) when it was placed first, as the policy predicted it, and calibrated; below 0: it
-     * didn't. */
-    double raw_miss, p_miss;
+    /* P(miss) by which it was judged, as predicted and calibrated; below 0: it wasn't, or wasn't
+     * placed by it. */
+    struct {
+        double raw, used;
+    } miss[ADMISSION_STAGES];
 };
 
 /* The clients. None of them calls the cluster. */
@@ -92,6 +93,7 @@ struct virtual_config {
     const struct virtual_worker *workers; /* copied; key i + 1 is that of workers[i] */
     uint32_t worker_count;
     uint32_t max_queue; /* one more request that waits is refused as overloaded; 0: no limit */
+    bool takes_all;     /* no admission: none is held or rejected for its objectives */
     uint64_t message_us;
     uint64_t seed;
     struct virtual_clients clients;

@@ -52,23 +52,20 @@ static struct answer_ask answer_ask(const struct virtual_call *call)
                                .exact = call->asked.exact};
 }
 
-/* Returns all that predictions know of it. How long its answer will get is looked up again when it
- * has twice as many tokens, and when it has become longer than that. */
+/* Returns all that predictions know of it. */
 static struct predict_request predictable(const struct virtual_cluster *cluster,
                                           struct virtual_call *call)
 {
     const struct answer_ask ask = answer_ask(call);
     uint32_t drawn = call->life.delivered;
-    if (drawn >= call->expect_at || drawn >= call->expected.mean) {
-        call->expected = answer_length_predict(cluster->placement.answer_lengths, &ask, drawn);
-        call->expect_at = drawn ? 2 * drawn : 1;
-    }
+    struct answer_length whole =
+        answer_lengths_follow(cluster->placement.answer_lengths, &ask, &call->course, drawn);
     struct predict_request is = {
         .age_us = (double)(cluster->figures.now_us - call->arrived_us),
         .priority = call->asked.priority,
         .prompt_tokens = prompt_tokens(call),
-        .answer_tokens = fmax(call->expected.mean - drawn, 1),
-        .answer_p90_tokens = fmax(call->expected.p90 - drawn, 1),
+        .answer_tokens = fmax(whole.mean - drawn, 1),
+        .answer_p90_tokens = fmax(whole.p90 - drawn, 1),
         .objective = call->asked.objective,
     };
     if (call->first_us)
@@ -96,9 +93,10 @@ static void track_times(struct virtual_cluster *cluster, struct virtual_call *ca
     use->slack_us = objective->ttft_us
                         ? (double)objective->ttft_us - call->placing.predicted.ttft_us
                         : (double)INFINITY;
-    use->tolerance_us =
-        predict_tolerance_us(objective->tpot_us, call->life.delivered + is.answer_tokens,
-                             call->life.delivered, first_us ? (double)(now_us - first_us) : 0);
+    bool banks = !(cluster->config.placement.goodput.off & GOODPUT_OFF_BANKED);
+    use->tolerance_us = predict_tolerance_us(
+        objective->tpot_us, call->life.delivered + is.answer_tokens,
+        banks ? call->life.delivered : 0, first_us ? (double)(now_us - first_us) : 0);
     if (asked->slo_class != SLO_NONE && !late)
         use->weight = placement_weight(&cluster->placement, VIRTUAL_MODEL, asked->slo_class,
                                        asked->percentile);
@@ -217,7 +215,7 @@ static void learn_end(struct virtual_cluster *cluster, struct virtual_call *call
                                     .longest_gap_us = outcome->longest_gap_us,
                                     .answer_tokens = outcome->answer_tokens};
     outcome->attained = slo_attained(&asked->objective, &slo);
-    answer_lengths_learn(placement->answer_lengths, &ask, outcome->answer_tokens,
+    answer_lengths_learn(placement->answer_lengths, &ask, &call->course, outcome->answer_tokens,
                          call->life.finish == FINISH_EOS);
     if (call->life.attempt == 1)
         placement_learn_times(placement, &call->placing, call->first_us, call->last_us,
@@ -236,7 +234,6 @@ static void finish(struct virtual_cluster *cluster, struct virtual_call *call)
 {
     const struct request_life *life = &call->life;
     const struct admission_request *judged = &call->admission;
-    bool known = judged->at[ADMISSION_TURN].known;
     struct virtual_figures *figures = &cluster->figures;
     struct virtual_outcome outcome = {
         .id = call->id,
@@ -251,9 +248,12 @@ static void finish(struct virtual_cluster *cluster, struct virtual_call *call)
         .cached_tokens = call->cached_tokens,
         .prefill = call->prefill,
         .decode = call->decode,
-        .raw_miss = known ? judged->at[ADMISSION_TURN].raw : -1,
-        .p_miss = known ? judged->at[ADMISSION_TURN].used : -1,
     };
+    for (int stage = 0; stage < ADMISSION_STAGES; stage++) {
+        bool known = judged->at[stage].known;
+        outcome.miss[stage].raw = known ? judged->at[stage].raw : -1;
+        outcome.miss[stage].used = known ? judged->at[stage].used : -1;
+    }
     learn_end(cluster, call, &outcome);
     const uint64_t words[] = {figures->hash,          outcome.id,
                               outcome.status,         outcome.arrived_us,
@@ -382,7 +382,10 @@ void virtual_reported(struct virtual_cluster *cluster, struct virtual_node *node
     uint32_t count;
     cluster->figures.steps++;
     cluster->figures.prompt_rows += node->shape.prefill_rows;
+    uint64_t used = load.blocks[KV_BLOCK_USED] + load.blocks[KV_BLOCK_LANDING];
     worker_learnt_step(&node->learnt, &node->shape, reported * (double)node->took_us);
+    worker_learnt_kv(&node->learnt, &node->shape, load.unconfirmed_tokens,
+                     used * node->is.scheduler.block_tokens);
     placement_worker_load(&cluster->placement, node->key, load.queued_tokens);
     if (index && cache) {
         prefix_index_free_blocks(index, node->key, load.blocks[KV_BLOCK_FREE]);
@@ -404,24 +407,21 @@ static struct admission_class *admission_of(struct virtual_cluster *cluster,
         call->place.kind != LIFE_PLACE || call->place.again != AGAIN_NOT)
         return NULL;
     struct admission_class *of = &cluster->admissions[asked->slo_class];
+    const struct slo_objective none = {0};
     if (!cluster->knows_class[asked->slo_class])
-        admission_class_init(of, asked->objective.ttft_us || asked->objective.tpot_us);
+        admission_class_init(of, cluster->config.takes_all ? &none : &asked->objective);
     cluster->knows_class[asked->slo_class] = true;
     return of;
 }
 
-/* Executes a verdict. Returns true if the request isn't placed: it has ended, or is held. One that
- * should be held is rejected where the half of the queue that late ones may have is full. */
+/* Executes a verdict. Returns true if the request isn't placed: it has ended, or is held. */
 static bool is_stopped(struct virtual_cluster *cluster, struct virtual_call *call,
                        enum admission_verdict verdict)
 {
-    struct placement *placement = &cluster->placement;
-    uint32_t most = cluster->config.max_queue / 2;
-    uint32_t late = placement->queues[VIRTUAL_MODEL].ranks[PLACEMENT_RANKS - 1];
     if (verdict == ADMISSION_TAKEN || verdict == ADMISSION_LET_THROUGH)
         return false;
-    if (verdict == ADMISSION_HELD && (call->placing.late || !most || late < most)) {
-        placement_hold(placement, &call->placing);
+    if (verdict == ADMISSION_HELD) {
+        placement_hold(&cluster->placement, &call->placing);
         return true;
     }
     struct life_actions actions;
@@ -442,7 +442,8 @@ static void judge_arrival(struct virtual_cluster *cluster, struct virtual_call *
     uint64_t wait_us = placement_wait_us(placement, &call->placing);
     const struct admission_ask ask = {.raw = admission_wait_miss(wait_us, ttft_us),
                                       .wait_us = (double)wait_us,
-                                      .ttft_us = (double)ttft_us,
+                                      .hold_full = !placement_may_hold(placement, &call->placing),
+                                      .tokens = (double)prompt_tokens(call),
                                       .now_us = cluster->figures.now_us};
     is_stopped(cluster, call,
                admission_judge(of, &call->admission, ADMISSION_ARRIVAL, &ask, &cluster->rng));
@@ -465,6 +466,7 @@ static bool is_beyond(struct virtual_cluster *cluster, struct virtual_call *call
                                       &call->placing.predicted, &asked->objective);
     const struct goodput_request request = {
         .is = *is,
+        .slo = &placement->classes[VIRTUAL_MODEL][asked->slo_class],
         .weight = (double)placement_weight(placement, VIRTUAL_MODEL, asked->slo_class,
                                            asked->percentile) /
                   BOOKS_WEIGHT_ONE};
@@ -474,8 +476,7 @@ static bool is_beyond(struct virtual_cluster *cluster, struct virtual_call *call
         admission_ask_of(placement, &call->placing, &request, won, raw);
     enum admission_verdict verdict =
         admission_judge(of, &call->admission, ADMISSION_TURN, &ask, &cluster->rng);
-    bool owed = verdict == ADMISSION_HELD && placement_is_owed(placement);
-    return !owed && is_stopped(cluster, call, verdict);
+    return is_stopped(cluster, call, verdict);
 }
 
 static void place(struct virtual_cluster *cluster, struct virtual_call *call,

@@ -5,7 +5,6 @@
 #define BATON_ROUTER_PLANNER_VIRTUAL_STATE_H
 
 #include "common/base/domain/link_model.h"
-#include "router/planner/admission.h"
 #include "router/planner/deadline_estimate.h"
 #include "router/planner/virtual_cluster.h"
 
@@ -51,9 +50,8 @@ struct virtual_call {
     uint64_t prefill, decode;
     struct prompt_names names;
     struct admission_request admission;
-    struct deadline_prompt due;    /* its prefill worker's; zeros: it has no deadline */
-    struct answer_length expected; /* its whole answer */
-    uint32_t expect_at;            /* tokens with which that is looked up again */
+    struct deadline_prompt due;  /* its prefill worker's; zeros: it has no deadline */
+    struct answer_course course; /* its answer's */
 };
 
 enum virtual_job_kind {
@@ -112,6 +110,7 @@ struct virtual_cluster {
     struct virtual_call **calls; /* [figures.arrived] by id; NULL: freed */
     uint64_t call_capacity;
     bool place_needed;
+    uint32_t looks;             /* since the last event */
     struct virtual_call *ended; /* in this event */
     struct virtual_figures figures;
 };

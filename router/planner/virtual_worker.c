@@ -295,19 +295,6 @@ static void reserve_blocks(struct virtual_cluster *cluster, struct virtual_node 
     }
 }
 
-/* Lets answers wait while a prompt has rows left, where prompts go first. */
-static void hold_answers(struct virtual_node *node)
-{
-    bool prompts = false;
-    struct sequence *sequence;
-    if (!node->is.prompts_first)
-        return;
-    for (size_t i = 0; (sequence = scheduler_next(node->scheduler, &i));)
-        prompts |= sequence->state == SEQUENCE_PREFILL;
-    for (size_t i = 0; (sequence = scheduler_next(node->scheduler, &i));)
-        sequence->waits = prompts && sequence->state == SEQUENCE_DECODE;
-}
-
 static struct step_shape shape_of(const struct step_plan *plan)
 {
     struct step_shape shape = {0};
@@ -331,7 +318,6 @@ static void begin_step(struct virtual_cluster *cluster, struct virtual_node *nod
     do {
         take_jobs(cluster, node);
         reserve_blocks(cluster, node);
-        hold_answers(node);
         plan = scheduler_plan(node->scheduler, now_us);
     } while (!plan->part_count && !plan->swap_out_count && !plan->swap_in_count && plan->freed);
     uint64_t swapped = (uint64_t)plan->swap_out_count + plan->swap_in_count;

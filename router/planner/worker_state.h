@@ -2,6 +2,7 @@
 #ifndef BATON_ROUTER_PLANNER_WORKER_STATE_H
 #define BATON_ROUTER_PLANNER_WORKER_STATE_H
 
+#include "common/base/domain/device_health.h"
 #include "common/base/domain/worker_info.h"
 
 #include <stdbool.h>
@@ -24,6 +25,8 @@ struct worker_load { /* the worker's report; before the first one all is 0, and 
     uint64_t steps_done; /* since the worker started */
     uint64_t reserved_tokens, unconfirmed_tokens;
     uint64_t busy_us; /* how long its present step runs; 0: it waits for work */
+    bool has_device;  /* it has told the numbers of its device: 0 is not known, or none */
+    struct device_health device;
 };
 
 #endif

@@ -35,8 +35,14 @@ def fail(sentence):
     sys.exit(f"goodput_cluster.py: {sentence}")
 
 
-def prepare(options, folder):
-    """A model folder with a long context, and the profile with a fast link."""
+def profile_of(name, seed):
+    """A profile with a fast link, and noise of this seed."""
+    profile = json.loads((TOP / "deploy/profiles" / f"{name}.json").read_text())
+    return profile | {"link": {"bytes_per_second": LINK, "latency_us": 50}, "noise": {"sigma": 0.05, "seed": seed}}
+
+
+def prepare(folder, profile):
+    """Writes profile.json and a model with a long context; returns the model's folder."""
     model = folder / "model"
     model.mkdir()
     config = json.loads((MODEL / "config.json").read_text()) | {"max_position_embeddings": CONTEXT}
@@ -44,24 +50,24 @@ def prepare(options, folder):
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         if (MODEL / name).exists():
             shutil.copy(MODEL / name, model / name)
-    profile = json.loads((TOP / "deploy/profiles" / f"{options.profile}.json").read_text())
-    profile["link"] = {"bytes_per_second": LINK, "latency_us": 50}
-    profile["noise"] = {"sigma": 0.05, "seed": options.seed}
     (folder / "profile.json").write_text(json.dumps(profile))
     return model
 
 
-def start(options, policy, objective, folder, model):
+def slo_class(objective):
+    """Environment that tells a router the objective, as `baton bench serve` takes it."""
+    ttft, tpot = (part.split(":")[1] for part in objective.split())
+    return {"BATON_SLO_CLASS": f"name=bench,ttft={ttft}ms,tpot={tpot}ms"}
+
+
+def start(build, profile, model, folder, flags, environment):
+    """Starts a cluster of mock workers. Returns its process and the URL of its HTTP door."""
     run = pathlib.Path(tempfile.mkdtemp(dir=folder))
     ready = run / "ready.json"
-    environment = dict(os.environ, XDG_RUNTIME_DIR=str(run))
-    if options.slo:
-        ttft, tpot = (part.split(":")[1] for part in objective.split())
-        environment["BATON_SLO_CLASS"] = f"name=bench,ttft={ttft}ms,tpot={tpot}ms"
-    command = ["setpriv", "--pdeathsig", "KILL", options.build / "bin/baton", "up", "--no-pin", "--engine", "mock", "--profile", folder / "profile.json", "--model", model,
-               "--prefill", options.prefill, "--decode", options.decode, "--placement-policy", policy, "--max-sequences", 256, "--chunk-time", "40ms", "--ready-file", ready,
-               "--log-dir", run / "logs", "--http-listen", "127.0.0.1:0"]
-    process = subprocess.Popen([str(part) for part in command], env=environment, stdout=subprocess.DEVNULL, stderr=(run / "up.log").open("w"))
+    command = ["setpriv", "--pdeathsig", "KILL", build / "bin/baton", "up", "--no-pin", "--engine", "mock", "--profile", profile, "--model", model,
+               "--ready-file", ready, "--log-dir", run / "logs", "--http-listen", "127.0.0.1:0", *flags]
+    process = subprocess.Popen([str(part) for part in command], env=dict(os.environ, XDG_RUNTIME_DIR=str(run)) | environment, stdout=subprocess.DEVNULL,
+                               stderr=(run / "up.log").open("w"))
     while not ready.exists():
         if process.poll() is not None:
             fail(f"the cluster didn't start: {(run / 'up.log').read_text()}")
@@ -69,19 +75,30 @@ def start(options, policy, objective, folder, model):
     return process, f"http://{json.loads(ready.read_text())['openai']}"
 
 
+def stop(process):
+    process.terminate()
+    process.wait()
+
+
+def bench(build, url, model, path, objective, count, rate, seed, flags):
+    """Sends `count` requests at `rate` a second; writes the figures to `path`."""
+    subprocess.run([str(part) for part in (build / "bin/baton", "bench", "serve", "--base-url", url, "--model", model, "--tokenizer", model, "--num-prompts", count,
+                                           "--request-rate", rate, "--seed", seed, "--goodput", *objective.split(), "--temperature", 0, "--disable-tqdm", "--save-result",
+                                           "--percentile-metrics", "ttft,tpot", "--metric-percentiles", "50,90", "--result-filename", path, *flags)],
+                   check=True, stdout=subprocess.DEVNULL, stderr=path.with_suffix(".log").open("w"))
+
+
 def measure(options, policy, workload, folder, model):
     objective, flags, roots = WORKLOADS[workload]
-    process, url = start(options, policy, objective, folder, model)
+    environment = slo_class(objective) if options.slo else {}
+    process, url = start(options.build, folder / "profile.json", model, folder, ["--prefill", options.prefill, "--decode", options.decode, "--placement-policy", policy,
+                                                                               "--max-sequences", 256, "--chunk-time", "40ms"], environment)
     path = folder / f"{policy}-{workload}.json"
     rate = options.rates[workload] * (options.prefill + options.decode)
     try:
-        subprocess.run([str(part) for part in (options.build / "bin/baton", "bench", "serve", "--base-url", url, "--model", model, "--tokenizer", model, "--num-prompts", options.requests,
-                                               "--request-rate", rate / roots, "--seed", options.seed, "--goodput", *objective.split(), "--temperature", 0, "--disable-tqdm", "--save-result",
-                                               "--percentile-metrics", "ttft,tpot", "--metric-percentiles", "50,90", "--result-filename", path, *flags)],
-                       check=True, stdout=subprocess.DEVNULL)
+        bench(options.build, url, model, path, objective, options.requests, rate / roots, options.seed, flags)
     finally:
-        process.terminate()
-        process.wait()
+        stop(process)
     return json.loads(path.read_text())
 
 
@@ -94,16 +111,16 @@ def main():
     parser.add_argument("--profile", default="a100-opt-13b-tp1-distserve")
     parser.add_argument("--prefill", type=int, default=4)
     parser.add_argument("--decode", type=int, default=4)
-    parser.add_argument("--requests", type=int, default=1200)
+    parser.add_argument("--requests", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--slo", action=argparse.BooleanOptionalAction, default=True, help="tell the router the objectives (slo-class)")
     options = parser.parse_args()
-    options.rates = {"turns": 2.0, "prefixes": 2.0, "fixed": 2.0} | {name: float(rate) for name, rate in (text.split("=") for text in options.rate)}
+    options.rates = {"turns": 2.6, "prefixes": 3.8, "fixed": 2.0} | {name: float(rate) for name, rate in (text.split("=") for text in options.rate)}
     devices = options.prefill + options.decode
     print("| workload | rate | policy | goodput | % attained | TTFT P50 / P90, ms | TPOT P50 / P90, ms | failed | load |\n|---|---|---|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        model = prepare(options, folder)
+        model = prepare(folder, profile_of(options.profile, options.seed))
         for workload in options.workloads.split(","):
             for policy in options.policies.split(","):
                 result = measure(options, policy, workload, folder, model)

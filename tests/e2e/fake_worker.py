@@ -30,7 +30,7 @@ class FakeWorker(wp_grpc.WorkerServicer):
         self.info = wp.WorkerInfo(version=VERSION, name=name, role=wp.ROLE_DECODE, incarnation=7, model=model, model_hash=1, layout_hash=2,
                                   numerics_id=3, block_tokens=32, block_count=1 << 20, context=context, vocab=vocab, max_sequences=1024)
         self.jobs, self.lock, self.up = {}, threading.Lock(), threading.Event()
-        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), options=[("grpc.http2.max_ping_strikes", 0)])  # the router looks after it often
         wp_grpc.add_WorkerServicer_to_server(self, self.server)
         self.info.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
         self.server.start()

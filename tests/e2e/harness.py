@@ -1,4 +1,5 @@
 """Starts a cluster with `baton up`, talks to it, ends it, and insists that nothing is left."""
+import http.client
 import json
 import os
 import pathlib
@@ -15,6 +16,9 @@ BATON = BUILD / "bin/baton"
 GOLDEN = TOP / "tests/golden/models"
 LONG = bool(os.environ.get("BATON_LONG"))  # tests/run --long: all random cases, where a test draws fewer otherwise
 SHAKESPEARE = TOP / "deploy/local/tiny-shakespeare"
+SHM = "tcp" if os.environ.get("BATON_DEVICE", "").startswith("deferred") else "shm"  # a pool on a device can't be mapped
+
+IN_TURNS = ["--placement-policy", "round-robin"]  # flags: each of two workers gets one of two requests, however late the second comes
 
 # The places in the code where a test makes a fault happen.
 FAILPOINTS = set(re.findall(r'X\("([^"]+)"', (TOP / "common/base/failpoint_names.h").read_text()))
@@ -35,14 +39,21 @@ def arm(path, spec):
 
 
 def wait_until(what, condition, seconds):
-    """Polls until `condition()` is true and returns what it returned."""
-    deadline = time.monotonic() + seconds
+    """Polls until `condition()` is true and returns what it returned. Asks less often the longer it has waited: most conditions cost the
+    processes that others wait for a page of figures. A process that doesn't answer, such as one that was killed and isn't reaped, has to be
+    asked again."""
+    began = time.monotonic()
     while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.01)
+        refused = None
+        try:
+            value = condition()
+            if value:
+                return value
+        except (OSError, http.client.HTTPException) as error:
+            refused = error
+        waited = time.monotonic() - began
+        assert waited < seconds, f"not within {seconds} s: {what}" + (f" ({refused})" if refused else "")
+        time.sleep(min(max(0.01, waited / 10), 0.1))
 
 
 def get(cluster, path):
@@ -56,7 +67,7 @@ def trace_of(cluster, name):
 
 def ended_trace(cluster, name):
     """The trace of a request whose answer is here: the router may be about to write its end down."""
-    return wait_until("it has ended", lambda: (lambda t: t if "ended_ms" in t else None)(trace_of(cluster, name)), 10)
+    return wait_until("it has ended", lambda: (lambda t: t if "ended_ms" in t else None)(trace_of(cluster, name)), 20)
 
 
 def alive(pid):
@@ -65,6 +76,19 @@ def alive(pid):
     except ProcessLookupError:
         return False
     return True
+
+
+def processes_of(folder):
+    """All processes that have this folder as their run folder: everything that `baton up` started, whatever its parent is now."""
+    mark = f"XDG_RUNTIME_DIR={folder}".encode()
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:  # it has ended meanwhile
+            pass
+    return found
 
 
 class Failed(Exception):
@@ -136,7 +160,8 @@ class Cluster:
         return json.loads(done.stdout)
 
     def status(self):
-        return json.loads(self.command("status", "--json").stdout)
+        """As `baton status --json` prints it, without a process for it."""
+        return json.loads(get(self, "/status")[1])
 
     def metrics(self, name):
         """{'baton_kv_blocks{state="free"}': 3.0, ...} of one process."""
@@ -184,9 +209,10 @@ class Cluster:
         """[['prefill.after_chunk', 'kill', '3', '1234', 'prefill-0'], ...]"""
         return [line.split() for line in self.failpoint_log.read_text().splitlines()] if self.failpoint_log.exists() else []
 
-    def failpoint_go(self, name):
-        """Lets a paused point go on."""
-        self.failpoint_log.with_name(f"{self.failpoint_log.name}.{name}.go").touch()
+    def failpoint_go(self, name, goes=True):
+        """Lets a paused point go on; with False the next one stays."""
+        file = self.failpoint_log.with_name(f"{self.failpoint_log.name}.{name}.go")
+        file.touch() if goes else file.unlink(missing_ok=True)
 
     # --- ending ---
 
@@ -206,7 +232,7 @@ class Cluster:
         if self.pids:
             host, port = self.grpc.rsplit(":", 1)
             with socket.socket() as probe:
-                assert probe.connect_ex((host, int(port))) != 0, "the port is still open"
+                assert probe.connect_ex((host, int(port))) != 0 or not processes_of(self.folder), "the port is still open, and not another program's"
         assert not self.reports(), "\n".join(self.reports())
         assert code == self.expected_exit, f"baton up ended with {code}, not {self.expected_exit}\n{self.logs()}"
 

@@ -33,6 +33,7 @@ globalThis.setTimeout = () => {
     state: elements.state.textContent,
     tiles: elements.tiles.children.map(tile => tile.textContent),
     workers: elements.workers.part("tbody").children.map(cells),
+    lanes: elements.workers.part("tbody").children.map(row => row.children.slice(-2)[0]).map(lane => [lane.textContent, lane.title || ""]),
     classes: elements.slo.part("tbody").children.map(cells),
     ticks: gantt.children.filter(child => child.tag === "text").map(child => child.textContent),
     rows: gantt.children.filter(child => child.tag === "g").map(row => ({

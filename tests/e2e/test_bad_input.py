@@ -320,7 +320,7 @@ def test_every_case_is_refused_and_the_server_goes_on(cluster, pytestconfig):
     pytestconfig.table = [f"{len(sentences)} cases of bad input, each refused with its status, sentence and code"]
     assert len(door.complete("ROMEO:", max_tokens=3).json["choices"]) == 1
     assert cluster.total("router", "baton_router_requests_total", status="ok") == 1
-    wait_until("nothing is held", lambda: all(b["used"] == b["pinned"] == b["landing"] == 0 for b in cluster.all_blocks().values()), 5)
+    wait_until("nothing is held", lambda: all(b["used"] == b["pinned"] == b["landing"] == 0 for b in cluster.all_blocks().values()), 20)
 
 
 def test_what_stands_behind_a_bad_head_is_never_a_request(cluster):

@@ -3,6 +3,7 @@ import collections
 import http.server
 import json
 import os
+import re
 import subprocess
 import threading
 
@@ -244,8 +245,10 @@ def test_another_server_with_failures(other, tmp_path):
     assert "overloaded                             2          wait" in done.stdout
     body, headers = other.asked[-1]
     assert body["ignore_eos"] is True and body["top_p"] == 0.5 and body["logit_bias"] == {"5": 1} and body["model"] == "other" and len(body["prompt"].split()) == 20
-    assert headers["x-team"] == "a" and headers["x-more"] == "b=c" and headers["Authorization"] == "Bearer secret" and headers["X-Request-Id"] == "bench-9"
-    assert {headers["x-baton-slo-class"] for _, headers in other.asked} == {"chat"} and other.asked[0][1]["X-Request-Id"] == "bench-probe"
+    assert headers["x-team"] == "a" and headers["x-more"] == "b=c" and headers["Authorization"] == "Bearer secret"
+    prefix = headers["X-Request-Id"].removesuffix("9")
+    assert re.fullmatch("bench-[0-9a-f]{8}-", prefix) and f"with ids {prefix}0 and up" in done.stderr
+    assert {headers["x-baton-slo-class"] for _, headers in other.asked} == {"chat"} and other.asked[0][1]["X-Request-Id"] == prefix + "probe"
     again = [asked["prompt"] for asked, _ in other.asked if asked["max_tokens"] == 4]
     assert len(set(again)) == 10
 

@@ -1,15 +1,15 @@
 """The same request gives the same bytes: hashes of each step's fp32 logits, alone and in company, over every lane, however the
-prompt is cut into chunks and however many threads compute."""
+prompt is cut into chunks and however many threads compute, with prompt lookup's drafts and without."""
 import json
 import random
 
 import pytest
-from harness import GOLDEN, LONG, SHAKESPEARE
+from harness import GOLDEN, LONG, SHAKESPEARE, SHM
 
 TOKENS = 64 if LONG else 32
 REQUESTS = {"fast": 50, "f32": 20} if LONG else {"fast": 12, "f32": 10}
 TOGETHER = 16
-TOGETHER_ON = [("shm", 16, 2), ("tcp", 64, 1), ("tcp", 512, 2)]  # (lane, chunk-tokens, threads)
+TOGETHER_ON = [(SHM, 16, 2), ("tcp", 64, 1), ("tcp", 512, 2)]  # (lane, chunk-tokens, threads)
 MODELS = {"shakespeare": (SHAKESPEARE, 2048), "llama-wide": (GOLDEN / "llama-wide", 380)}
 
 
@@ -35,7 +35,7 @@ def test_same_request_same_bytes(start_cluster, connect, model, compute):
     requests = requests_for(vocabulary, REQUESTS[compute])
 
     def run(transport, chunk, threads, company):
-        cluster = start_cluster(model=folder, compute=compute, transport=transport, settings={"chunk-tokens": chunk},
+        cluster = start_cluster(model=folder, compute=compute, transport=transport, settings={"chunk-tokens": chunk, "draft-tokens": 4 * company},
                                 flags=["--threads", threads])
         client = connect(cluster)
         size = TOGETHER if company else 1
@@ -44,10 +44,12 @@ def test_same_request_same_bytes(start_cluster, connect, model, compute):
             answers += client.generate_all(requests[first:first + size])
         if transport != "auto":
             assert {answer.timing.lane for answer in answers} == {transport}
+        drafts, accepted = (cluster.total("decode-0", name) for name in ("baton_draft_tokens_total", "baton_draft_tokens_accepted_total"))
+        assert accepted <= drafts and (company or not drafts)
         cluster.stop()
         return [outcome(answer) for answer in answers]
 
-    alone = run("shm", 512, 1, company=False)
+    alone = run(SHM, 512, 1, company=False)
     assert len({tuple(ids) for ids, _ in alone}) > len(requests) // 2, "the requests differ"
     # Without --long one of the three, and each of them in some of these tests.
     one = TOGETHER_ON[(2 * list(MODELS).index(model) + (compute == "fast")) % 3]
@@ -55,7 +57,7 @@ def test_same_request_same_bytes(start_cluster, connect, model, compute):
         assert run(transport, chunk, threads, company=True) == alone, (transport, chunk, threads)
 
 
-@pytest.mark.parametrize("model", ["mistral-window", "qwen2"])
+@pytest.mark.parametrize("model", ["mistral-window"] + ["qwen2"] * LONG)
 def test_families_over_a_handoff_and_without(start_cluster, connect, model):
     """A window that is left many times over, biases: prefilled elsewhere or where it is decoded, in whatever chunks."""
     requests = requests_for(380, 10)
@@ -98,7 +100,7 @@ def test_int8_keys_and_values_over_either_lane_and_without(start_cluster, connec
         return [outcome(answer) for answer in answers], sum(answer.timing.kv_bytes for answer in answers)
 
     local, none = run(64, prefill=0)
-    shm, moved = run(16, transport="shm")
+    shm, moved = run(16, transport=SHM)
     tcp, moved_too = run(512, transport="tcp")
     assert local == shm == tcp
     assert (none, moved, moved_too) == (0, to_move, to_move)

@@ -1,4 +1,4 @@
-"""A client that leaves: in the prefill, in the transfer, in the decode. Every block is back within a second."""
+"""A client that leaves: in the prefill, in the transfer, in the decode. Every block is back, and what is left of the answer is not computed."""
 import random
 
 import grpc
@@ -15,7 +15,7 @@ def idle_blocks(cluster):
 
 
 @pytest.mark.parametrize("point", ["prefill.after_chunk", "decode.reading", "decode.after_tokens"], ids=["prefill", "transfer", "decode"])
-def test_blocks_are_back_within_a_second(start_cluster, connect, tmp_path, point):
+def test_blocks_are_back(start_cluster, connect, tmp_path, point):
     armed = tmp_path / "failpoints"
     armed.write_text("")
     cluster = start_cluster(model=GOLDEN / "llama-wide", settings={"chunk-tokens": 64},
@@ -29,7 +29,8 @@ def test_blocks_are_back_within_a_second(start_cluster, connect, tmp_path, point
     assert cluster.all_blocks() != baseline
     call.cancel()
     cluster.failpoint_go(point)
-    wait_until("all blocks are as before", lambda: cluster.all_blocks() == baseline, 1)
+    wait_until("all blocks are as before", lambda: cluster.all_blocks() == baseline, 20)
+    assert cluster.total("decode-0", "baton_decode_tokens_computed_total") < 400, "it was cancelled, not finished"
     with pytest.raises(grpc.RpcError) as caught:
         list(call)
     assert caught.value.code() == grpc.StatusCode.CANCELLED

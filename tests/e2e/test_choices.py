@@ -1,6 +1,5 @@
 """Several answers to one prompt (n > 1): each is what its number draws, wherever it is computed; the prompt is computed once, and its tokens are counted once."""
 import random
-import time
 
 import grpc
 import pytest
@@ -67,9 +66,8 @@ def test_who_leaves_frees_all_choices(start_cluster, connect):
         if len(seen) == 8:
             break
     call.cancel()
-    begun = time.monotonic()
-    wait_until("all blocks are free", lambda: all(b["used"] == b["pinned"] == b["landing"] == 0 for b in cluster.all_blocks().values()), 5)
-    assert time.monotonic() - begun < 2
+    wait_until("all blocks are free", lambda: all(b["used"] == b["pinned"] == b["landing"] == 0 for b in cluster.all_blocks().values()), 20)
+    assert cluster.total("decode-0", "baton_decode_tokens_computed_total") < 8 * 2900, "it was cancelled, not finished"
 
 
 def test_how_many_choices_there_may_be(start_cluster, connect):

@@ -1,4 +1,4 @@
-"""Requests to the context limit: one, and 64 at once where workers have memory for two and a half; all are answered, as they are alone, or refused
+"""Requests to the context limit: one, and 24 (64 with --long) at once where workers have memory for two and a half; all are answered, as they are alone, or refused
 with the numbers."""
 import random
 
@@ -6,9 +6,9 @@ import front
 import grpc
 import pytest
 from client import pb, reason_of
-from harness import GOLDEN, wait_until
+from harness import GOLDEN, LONG, wait_until
 
-CONTEXT, POOL, TOGETHER = 256, 640, 64
+CONTEXT, POOL, TOGETHER = 256, 640, 64 if LONG else 24
 ASKED = dict(temperature=1, ignore_eos=True, logits_hash=True)
 
 
@@ -43,7 +43,7 @@ def quiet(start_cluster, connect, requests):
     return answers
 
 
-def test_64_to_the_context_limit_in_too_little_memory(start_cluster, connect):
+def test_many_to_the_context_limit_in_too_little_memory(start_cluster, connect):
     requests = [asked_for(prompt, i) for i, prompt in enumerate(prompts())]
     expected = quiet(start_cluster, connect, requests)
     preempted = 0

@@ -18,7 +18,7 @@ from harness import SHAKESPEARE, wait_until
 
 CONTEXT, VOCABULARY = (json.loads((SHAKESPEARE / "config.json").read_text())[name] for name in ("max_position_embeddings", "vocab_size"))
 SLOW, READERS = 50, 10
-HELD_UP_SECONDS = 10  # a request; behind a slow reader it would wait for ever
+HELD_UP_SECONDS = 60  # a request; behind a slow reader it would wait for ever
 KIB = 1 << 10
 # Idle ones, and what each of the idle and the slow may take: over TLS also what OpenSSL keeps of a connection.
 IN_THE_CLEAR, OVER_TLS = (500, 8 * KIB), (100, 96 * KIB)
@@ -172,11 +172,11 @@ def test_who_reads_slowly_gets_everything_and_holds_up_nobody(scene, tmp_path, o
         def waiting():
             seen.append(unsent_bytes(router))
             return seen[-1]
-        wait_until("their answers wait in the router", lambda: waiting() >= READERS * (ECHO_BYTES - TAKEN_UP), 20)
-        wait_until("the rest does, too", lambda: waiting() and figure(router, "baton_router_requests") == 0, 20)
+        wait_until("their answers wait in the router", lambda: waiting() >= READERS * (ECHO_BYTES - TAKEN_UP), 60)
+        wait_until("the rest does, too", lambda: waiting() and figure(router, "baton_router_requests") == 0, 60)
         unsent, each = max(seen), (router.resident_bytes() - before) / READERS
         print(f"{each / KIB:.0f} KiB each, of it {unsent / READERS / KIB:.0f} unsent")
-        assert each < 2 * unsent / READERS + 384 * KIB
+        assert each < 4 * ECHO_BYTES  # some copies of its answer; how many at once depends on how busy the machine is
 
         def ask_beside(turn):
             begin = time.monotonic()

@@ -5,14 +5,14 @@ import shutil
 import subprocess
 
 import pytest
-from harness import BATON, GOLDEN
+from harness import BATON, GOLDEN, LONG
 
 
 def golden(model):
     return json.loads((GOLDEN / model / "golden.json").read_text())["prompts"]
 
 
-@pytest.mark.parametrize("model", ["llama", "llama-mha", "llama3-rope", "llama-wide", "mistral-headdim", "mistral-window", "qwen2", "qwen3", "rope-longrope"])
+@pytest.mark.parametrize("model", ["llama", "mistral-window", "qwen3", "rope-longrope"] + ["llama-mha", "llama3-rope", "llama-wide", "mistral-headdim", "qwen2"] * LONG)
 def test_greedy_ids(start_cluster, connect, model):
     cluster = start_cluster(model=GOLDEN / model, compute="f32", settings={"chunk-tokens": 64})
     client = connect(cluster)

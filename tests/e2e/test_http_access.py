@@ -8,7 +8,7 @@ import openai
 import pytest
 from client import request
 from front import Front
-from harness import failpoint, wait_until
+from harness import arm, failpoint, wait_until
 from keys import Keyed, grow
 
 MODEL = "tiny-shakespeare"
@@ -21,14 +21,23 @@ def keys_of_file(tmp_path_factory):
     return tmp_path_factory.mktemp("keys") / "keys"
 
 
+@pytest.fixture(scope="module")
+def points(tmp_path_factory):
+    """The failpoints of a shared cluster's router; each test arms its own."""
+    path = tmp_path_factory.mktemp("points") / "points"
+    path.write_text("")
+    return path
+
+
 @pytest.fixture
 def doors(tmp_path, start_cluster, shared_cluster, keys_of_file):
     """make({"a": {flags}, ...}): a cluster that knows these keys, and the door of each; .cluster and .key are theirs. Tests without options of
-    their own share one, whose file of keys grows."""
-    def make(keys, **more):
-        path = tmp_path / "keys" if more else keys_of_file
+    their own share one, whose file of keys grows, and so do those that say shared=True and have equal options."""
+    def make(keys, shared=False, **more):
+        shared = shared or not more
+        path = keys_of_file if shared else tmp_path / "keys"
         made = grow(path, keys)
-        cluster = (start_cluster if more else shared_cluster)(flags=["--api-keys", path, "--log-level", "debug"], **more)
+        cluster = (shared_cluster if shared else start_cluster)(flags=["--api-keys", path, "--log-level", "debug"], **more)
         fronts = []
         for key in made.values():
             Keyed(cluster.grpc, key).wait_known().close()
@@ -44,9 +53,10 @@ def rows(cluster, name):
 
 def test_a_light_tenant_passes_a_heavy_one_and_a_hopeless_deadline_costs_no_step(doors):
     """Most of the heavy tenant's 32 choices still wait or run when the light one's request, which came last, is done."""
-    heavy, light = doors({"heavy": {}, "light": {}}, prefill=0, settings={"max-sequences": 8})
+    heavy, light = doors({"heavy": {}, "light": {}}, prefill=0, settings={"max-sequences": 8, "worker-keepalive": "60s"},
+                         process_environment={"decode-0": failpoint("decode.after_tokens", "pause@3")})
     cluster, client, ended = heavy.cluster, Keyed(heavy.cluster.grpc, heavy.key), []
-    calls = [client.start(PROMPT, n=16, max_tokens=300, ignore_eos=True, temperature=1) for _ in range(2)]
+    calls = [client.start(PROMPT, n=16, max_tokens=150, ignore_eos=True, temperature=1) for _ in range(2)]
 
     def read(call):
         for response in call:
@@ -54,8 +64,9 @@ def test_a_light_tenant_passes_a_heavy_one_and_a_hopeless_deadline_costs_no_step
                 ended.append(response)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         reading = [pool.submit(read, call) for call in calls]
-        # A call's other choices come behind its first token. If the second call comes behind them, it has one that waits for long.
+        # A call's other choices come behind its first token. Then the worker stands still until the second call is there, too.
         wait_until("choices of both calls have begun or wait", lambda: cluster.total("router", "baton_router_requests") >= 17, 60)
+        cluster.failpoint_go("decode.after_tokens")
         assert light.complete("To be", **SHORT).status == 200
         ended_before = len(ended)
         for done in reading:
@@ -215,7 +226,7 @@ def test_a_large_request_holds_up_no_other(doors):
 
 
 def test_large_messages_wait_in_a_quarter_of_the_memory(doors):
-    """Of a receive-memory of 16 MiB a quarter is less than one largest message needs: that much is there. A second message of 3 MB is refused while the first is read."""
+    """Of a receive-memory of 16 MiB a quarter is less than one largest message needs: that much is there. A second message of 3 MB is refused while the first is read, and finds room once the first is answered."""
     ours, = doors({"ours": {}}, process_environment={"router": {**failpoint("doors.body", "pause"), "BATON_RECEIVE_MEMORY": "16MiB"}})
     client, text = Keyed(ours.cluster.grpc, ours.key), "O Romeo, " * 350_000
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -232,24 +243,29 @@ def test_large_messages_wait_in_a_quarter_of_the_memory(doors):
 
 @pytest.mark.parametrize("size", [0, 300_000], ids=["small", "large"])
 @pytest.mark.parametrize("point", ["doors.submit", "doors.submitted"])
-def test_a_client_leaves_while_its_request_is_submitted(doors, point, size):
+def test_a_client_leaves_while_its_request_is_submitted(doors, points, point, size):
     """Large bodies are submitted beside the HTTP loop, which sees the client leave meanwhile: of a body with two prompts neither call is closed before it is submitted, and neither is forgotten. A small one is submitted on the loop."""
-    ours, = doors({"ours": {}}, process_environment={"router": failpoint(point, "pause")})
-    pid = ours.cluster.pids["router"]
-    body = b'{"prompt": ["To be", "or not"], "max_tokens": 300, "ignore_eos": true}' + b" " * size
+    ours, = doors({"ours": {}}, shared=True, process_environment={"router": {"BATON_FAILPOINTS": f"@{points}"}})
+    pid, hits = ours.cluster.pids["router"], len(ours.cluster.failpoint_hits())
+    ended = lambda: ours.cluster.total("router", "baton_router_requests_total")  # noqa: E731
+    before = ended()
+    ours.cluster.failpoint_go(point, False)
+    arm(points, f"{point}=pause")
+    body = b'{"prompt": ["To be", "or not"], "max_tokens": 1900, "ignore_eos": true}' + b" " * size  # longer than this client may be held up
     host, port = ours.address.rsplit(":", 1)
     head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nAuthorization: Bearer {ours.key}\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((host, int(port)), timeout=20) as connection:
         connection.sendall(head.encode() + body)
-        wait_until("it is held", ours.cluster.failpoint_hits, 20)
+        wait_until("it is held", lambda: len(ours.cluster.failpoint_hits()) > hits, 20)
+        arm(points, "")
         connection.shutdown(socket.SHUT_WR)
         if size:
             assert connection.recv(1) == b"", "the loop has not ended the exchange"
     ours.cluster.failpoint_go(point)
-    wait_until("both calls have ended", lambda: ours.cluster.total("router", "baton_router_requests_total") == 2, 20)
+    wait_until("both calls have ended", lambda: ended() == before + 2, 20)
     wait_until("nothing is left", lambda: ours.cluster.total("router", "baton_router_requests") == 0, 20)
     assert ours.complete("To be", **SHORT).status == 200
-    assert ours.cluster.pids["router"] == pid and ours.cluster.total("router", "baton_router_requests_total") == 3
+    assert ours.cluster.pids["router"] == pid and ended() == before + 3
 
 
 def test_priorities_and_classes(doors):

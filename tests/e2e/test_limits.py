@@ -216,8 +216,10 @@ def test_one_reader_more_than_a_prefill_worker_serves():
         strangers = [wp_grpc.PrefillPeerStub(channel).Peer(and_wait(done), timeout=120) for _ in range(10)]  # they say nothing, and take no reader's place
         hello = wp.PeerHello(version=VERSION, name="reader", incarnation=1, model_hash=info.model_hash, layout_hash=info.layout_hash, numerics_id=info.numerics_id,
                              worker=info.name, worker_incarnation=info.incarnation)
-        peers = [wp_grpc.PrefillPeerStub(channel).Peer(and_wait(done, wp.PeerDown(hello=hello)), timeout=120) for _ in range(PEERS)]
-        welcomes = [next(peer) for peer in peers]
+        peers, welcomes = [], []
+        for _ in range(PEERS):  # one after the other: the first one has asked nothing for longest
+            peers.append(wp_grpc.PrefillPeerStub(channel).Peer(and_wait(done, wp.PeerDown(hello=hello)), timeout=120))
+            welcomes.append(next(peers[-1]))
         assert all(welcome.WhichOneof("message") == "welcome" for welcome in welcomes)
         # A welcome opens the KV port, and no byte of the pool: that takes a subscription.
         lane = kv_lane.admitted(kv_lane.Address.of(welcomes[0].welcome.transport_address))

@@ -2,7 +2,6 @@
 fell into, errors, streams, and that an answer is the same by gRPC."""
 import json
 import re
-import time
 
 import front
 import openai
@@ -85,10 +84,11 @@ def errors(door):
     assert caught.value.code == "unsupported_parameter" and caught.value.param == "messages[0].content[0].type"
     with pytest.raises(openai.BadRequestError):
         client.embeddings.create(model=MODEL, input="a")
-    begin = time.monotonic()
+    ended = lambda: door.cluster.total("router", "baton_router_requests_total", status="deadline")  # noqa: E731
+    before = ended()
     with pytest.raises(openai.InternalServerError) as caught:  # and sent once: x-should-retry is false
         client.completions.create(model=MODEL, prompt="a", max_tokens=1500, extra_body={"ignore_eos": True}, extra_headers={"x-request-timeout-ms": "50"})
-    assert caught.value.status_code == 504 and caught.value.code == "deadline" and time.monotonic() - begin < 5
+    assert caught.value.status_code == 504 and caught.value.code == "deadline" and ended() == before + 1
 
 
 def cancelling(door):
@@ -96,9 +96,9 @@ def cancelling(door):
     idle = {name: {"used": 0, "pinned": 0, "landing": 0} for name in ("prefill-0", "decode-0")}
     stream = door.client.completions.create(model=MODEL, prompt="ROMEO:", max_tokens=1500, stream=True, extra_body={"ignore_eos": True})
     next(iter(stream))
-    wait_until("the decode worker holds it", lambda: cluster.blocks("decode-0")["used"], 2)  # the first token is the prefill worker's
+    wait_until("the decode worker holds it", lambda: cluster.blocks("decode-0")["used"], 20)  # the first token is the prefill worker's
     stream.close()
-    wait_until("the workers have let go of it", lambda: {name: {k: cluster.blocks(name)[k] for k in idle[name]} for name in idle} == idle, 2)
+    wait_until("the workers have let go of it", lambda: {name: {k: cluster.blocks(name)[k] for k in idle[name]} for name in idle} == idle, 20)
 
 
 def ids_by_http(door, answer, asked):
@@ -154,7 +154,8 @@ def traps(door):
     assert {frame["object"] for frame in streamed} == {"text_completion"} and all(frame["usage"]["prompt_tokens"] == 1 for frame in streamed)
     assert [len(frame["choices"]) for frame in streamed] == [1] * (len(streamed) - 1) + [0]
     # A stop string may end it at any time: it is not refused for its length.
-    late = door.complete("a", {"x-request-timeout-ms": "400"}, stream=True, max_tokens=1900, ignore_eos=True, stop=["no such text"]).body.decode()
+    late = (door.complete("a", {"x-request-timeout-ms": ms}, stream=True, max_tokens=1900, ignore_eos=True, stop=["no such text"]) for ms in ("400", "1000", "2500"))
+    late = next(reply for reply in late if reply.status == 200).body.decode()  # a busy machine may take longer to begin
     assert '"code":"deadline"' in late and late.endswith("data: [DONE]\n\n")  # it had begun: an error frame
 
 

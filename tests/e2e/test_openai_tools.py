@@ -161,9 +161,9 @@ def test_a_client_that_goes_while_it_waits_is_forgotten(started):
     started.append(router)
     connection = front.Front(router).connect()
     connection.request("POST", "/v1/completions", json.dumps({"prompt": ["a", "b"], "n": 2}), {"content-type": "application/json"})
-    wait_until("it waits", lambda: queued(router) == 2, 10)
+    wait_until("it waits", lambda: queued(router) == 2, 20)
     connection.close()
-    wait_until("it is forgotten", lambda: queued(router) == 0, 1)
+    wait_until("it is forgotten", lambda: queued(router) == 0, 20)
 
 
 def test_a_draining_router_ends_its_streams(started, tmp_path):
@@ -176,7 +176,7 @@ def test_a_draining_router_ends_its_streams(started, tmp_path):
     answer = connection.getresponse()
     first = answer.readline()
     router.process.terminate()
-    wait_until("it drains", lambda: front.Front(router).ask("/ready").status == 503, 10)
+    wait_until("it drains", lambda: front.Front(router).ask("/ready").status == 503, 20)
     assert front.Front(router).complete("a").error[:2] == (503, "draining")
     worker.go_on.set()
     assert first.startswith(b"data: ") and answer.read().endswith(b'"finish_reason":"length"}]}\n\ndata: [DONE]\n\n')
@@ -193,5 +193,5 @@ def test_a_client_that_does_not_read_is_cut_off(started, tmp_path):
         body = json.dumps({"prompt": ["a"] * 4, "n": 16, "max_tokens": 2000, "stream": True}).encode()
         client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
         wait_until("it is cut off", lambda: counted(router, "slow_reader"), 60)
-    wait_until("nothing of it is left", lambda: not queued(router), 10)
+    wait_until("nothing of it is left", lambda: not queued(router), 20)
     assert front.Front(router).complete("a", max_tokens=2).status == 200

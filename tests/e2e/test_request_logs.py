@@ -11,7 +11,7 @@ def test_the_clients_id_is_in_all_three_logs(start_cluster, connect):
     for name, said in (("router", "request ended"), ("prefill-0", "prefill ended"), ("decode-0", "sequence ended")):
         def lines():
             return [line for line in (cluster.folder / "logs" / f"{name}.log").read_text().splitlines() if " req=r0 " in line]
-        wait_until(f"{name} says: {said}", lambda: any(f'msg="{said}"' in line for line in lines()), 10)
+        wait_until(f"{name} says: {said}", lambda: any(f'msg="{said}"' in line for line in lines()), 20)
         with_id = [line for line in lines() if " id=" in line]
         assert len(with_id) >= 2, "where it comes and where it goes"
         numbers |= {line.split(" id=")[1].split()[0] for line in with_id}
@@ -29,5 +29,5 @@ def test_one_that_ends_with_its_first_token_has_finished(start_cluster, connect)
 
     def ends():
         return [line for line in log.read_text().splitlines() if 'msg="sequence ended"' in line and " req=r1 " in line]
-    wait_until("it has ended", ends, 10)
+    wait_until("it has ended", ends, 20)
     assert len(ends()) == 1 and " end=finished " in ends()[0], ends()

@@ -72,10 +72,11 @@ def test_the_router_is_killed_under_load(start_cluster, connect):
                              env=cluster.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     for thread in threads:
         thread.start()
+    wait_until("all are asked for", lambda: cluster.total("router", "baton_router_requests") == len(threads) + 1, 60)
     wait_until("answers are written", lambda: cluster.blocks("decode-0")["used"] > 0, 60)
     cluster.kill("router")
     for thread in threads:
-        thread.join(20)  # far below their deadlines, and the workers' lease
+        thread.join(50)  # far below their deadlines, and the workers' lease
     _, error = shell.communicate(timeout=20)
     assert len(ended) == len(threads)
     assert {code for _, code, _ in ended} == {grpc.StatusCode.UNAVAILABLE}
@@ -85,8 +86,8 @@ def test_the_router_is_killed_under_load(start_cluster, connect):
     former = cluster.wait_back("router")
     assert cluster.processes["router"]["address"] == former["address"]
     assert by_http.ask("/live").status == 200, "HTTP is where it was, too"
-    wait_until("all workers are back", lambda: [w["state"] for w in cluster.status()["workers"]] == ["up", "up"], 10)
-    wait_until("all blocks are free", lambda: nothing_held(cluster), 1)
+    wait_until("all workers are back", lambda: [w["state"] for w in cluster.status()["workers"]] == ["up", "up"], 20)
+    wait_until("all blocks are free", lambda: nothing_held(cluster), 20)
     after = connect(cluster).generate(PROMPT, **ASKED)
     assert (after.ids, after.hashes) == (before.ids, before.hashes)
     assert {name: cluster.pids[name] for name in workers} == workers, "no worker was started again"
@@ -106,14 +107,14 @@ def test_a_router_that_comes_back_with_another_model_refuses_the_workers(start_c
     cluster.wait_back("router")
     for name in workers:
         log = cluster.folder / f"logs/{name}.log"
-        wait_until("it is told why", lambda: "refused this worker" in log.read_text(), 10)
+        wait_until("it is told why", lambda: "refused this worker" in log.read_text(), 20)
         told = next(line for line in log.read_text().splitlines() if "refused this worker" in line)
         assert re.search(f"worker {name} serves model tested .*config.json ([0-9a-f]{{16}}).*but this router serves tested .*(?!\\1)[0-9a-f]{{16}}", told), told
     model.unlink()
     model.symlink_to(GOLDEN / "llama")
     cluster.kill("router")
     cluster.wait_back("router")
-    wait_until("all workers are back", lambda: [w["state"] for w in cluster.status()["workers"]] == ["up", "up"], 10)
+    wait_until("all workers are back", lambda: [w["state"] for w in cluster.status()["workers"]] == ["up", "up"], 20)
     assert cluster.generate([20, 21, 22], max_tokens=3, ignore_eos=True, temperature=0)["token_ids"] == before
     assert {name: cluster.pids[name] for name in workers} == workers
 

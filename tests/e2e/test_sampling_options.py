@@ -7,7 +7,7 @@ import random
 import grpc
 import pytest
 from client import pb, reason_of, request
-from harness import GOLDEN, failpoint
+from harness import GOLDEN, IN_TURNS, SHM, failpoint
 
 VOCABULARY, TOKENS, TOP = 384, 24, 20
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -62,7 +62,7 @@ def test_the_same_bytes_wherever_they_are_computed(start_cluster, shared_cluster
         return first
 
     colocated = run(0, 64)
-    assert run(1, 16, "shm") == colocated
+    assert run(1, 16, SHM) == colocated
     assert run(1, 512, "tcp") == colocated
     plain = [(prompt, dict(seed=asked["seed"], temperature=asked["temperature"], max_tokens=TOKENS, ignore_eos=True, logits_hash=True))
              for prompt, asked in requests]
@@ -142,7 +142,7 @@ def test_after_a_death_what_was_told_is_not_told_again(start_cluster, connect):
     answers = []
     for process, name, action in [("decode-0", "decode.after_tokens", "kill@5"), ("decode-0", "decode.before_confirm", "kill"),
                                   ("prefill-0", "prefill.after_chunk", "kill@3")]:
-        cluster = start_cluster(model=GOLDEN / "llama-wide", prefill=2, decode=2, settings={"chunk-tokens": 64},
+        cluster = start_cluster(model=GOLDEN / "llama-wide", prefill=2, decode=2, settings={"chunk-tokens": 64}, flags=IN_TURNS,
                                 process_environment={process: failpoint(name, action)})
         client = connect(cluster)
         cluster.expected_exit = 1

@@ -31,13 +31,13 @@ def log_of(cluster, name):
 
 @pytest.fixture
 def cluster(start_cluster, tmp_path):
-    """decode-0 speaks the oldest version; all take their failpoints from the file `points`."""
+    """decode-0 speaks the oldest version, decode-1 computes on a device; all take their failpoints from the file `points`."""
     points = tmp_path / "points"
     points.write_text("")
     every = {"BATON_FAILPOINTS": f"@{points}"}
     made = start_cluster(model=GOLDEN / "llama", decode=2, restart=True,
                          settings={"chunk-tokens": 32, "prefix-cache": "false", "step-stall": "1s", "failed-steps": 3},
-                         process_environment={"prefill-0": every, "decode-1": every, "decode-0": {**every, "BATON_TEST_PROTOCOL_VERSION": "4"}})
+                         process_environment={"prefill-0": every, "decode-1": {**every, "BATON_DEVICE": "deferred"}, "decode-0": {**every, "BATON_TEST_PROTOCOL_VERSION": "4"}})
     made.points = points
     return made
 
@@ -53,7 +53,7 @@ def test_steps_are_reported_and_watched(cluster, connect, tmp_path):
     assert served == {"decode-0", "decode-1"}, "both versions serve"
     seen = wait_until("all steps are reported", lambda: (lambda w: w if all(
         w[name]["step_cost"]["steps"] == cluster.total(name, "baton_steps_total") for name in ("prefill-0", "decode-1")) else None)(workers(cluster)), 10)
-    assert {name: worker["protocol"] for name, worker in seen.items()} == {"prefill-0": 6, "decode-0": 4, "decode-1": 6}
+    assert {name: worker["protocol"] for name, worker in seen.items()} == {"prefill-0": 7, "decode-0": 4, "decode-1": 7}
     assert seen["decode-0"]["step_cost"]["steps"] == 0
     for name, rows in (("prefill-0", "prefill_row_us"), ("decode-1", "decode_row_us")):
         cost = seen[name]["step_cost"]
@@ -64,11 +64,13 @@ def test_steps_are_reported_and_watched(cluster, connect, tmp_path):
     outside_the_range(cluster, tmp_path)
     a_step_that_hangs(cluster, client, first)
     steps_that_keep_failing(cluster, client, first)
+    a_device_that_is_lost(cluster, client, first)
+    a_device_that_copies_nothing(cluster, client, first)
 
 
 def outside_the_range(cluster, tmp_path):
     """Both sides say both ranges, and the status page has the worker."""
-    sentence = "the worker decode-9 speaks protocol version 9, this process 4 to 6"
+    sentence = "the worker decode-9 speaks protocol version 9, this process 4 to 7"
     with open(tmp_path / "decode-9.log", "wb") as log:
         worker = Bare("baton-decode", "--name", "decode-9", "--router", cluster.grpc, "--test-protocol-version", "9", model=GOLDEN / "llama", stderr=log)
     try:
@@ -83,7 +85,7 @@ def a_step_that_hangs(cluster, client, first):
     """Its process answers all the while: /healthz says that a step hangs, and the router sees for how long."""
     arm(cluster.points, "decode-0:step.computing=hang,decode-1:step.computing=hang")
     call = client.start(PROMPT, **ASKED)
-    name = wait_until("it hangs", lambda: [hit[4] for hit in cluster.failpoint_hits() if hit[1] == "hang"], 10)[0]
+    name = wait_until("it hangs", lambda: [hit[4] for hit in cluster.failpoint_hits() if hit[1] == "hang"], 20)[0]
     arm(cluster.points, "")
     wait_until("it is unhealthy", lambda: health(cluster, name)[0] == 503, 20)
     status, text = health(cluster, name)
@@ -99,8 +101,13 @@ def a_step_that_hangs(cluster, client, first):
     wait_until("it is healthy", lambda: health(cluster, name) == (200, "ok\n"), 20)
 
 
+def counted_as_lost(cluster):
+    return sum("level=warn" in line and "worker=decode-1 " in line and "session is lost" in line for line in log_of(cluster, "router").splitlines())
+
+
 def steps_that_keep_failing(cluster, client, first):
     """The worker exits and is started again; requests go on elsewhere."""
+    lost = counted_as_lost(cluster)
     arm(cluster.points, "decode-1:step.fails=fail@*")
     for _ in range(20):
         if "its steps keep failing" in log_of(cluster, "decode-1"):
@@ -109,5 +116,34 @@ def steps_that_keep_failing(cluster, client, first):
     arm(cluster.points, "")
     line = next(line for line in log_of(cluster, "decode-1").splitlines() if "its steps keep failing" in line)
     assert "level=error" in line and "failed_steps=3" in line
+    cluster.wait_back("decode-1")
+    assert counted_as_lost(cluster) == lost + 1, "it has crashed, and didn't leave"
+    assert client.generate(PROMPT, **ASKED).ids == first.ids
+
+
+def a_device_that_is_lost(cluster, client, first):
+    """Its worker says so and exits at the first step; the answer goes on elsewhere, and the next life of the worker serves."""
+    arm(cluster.points, "decode-1:device.lost=fail")
+    for _ in range(20):
+        if "its device is lost" in log_of(cluster, "decode-1"):
+            break
+        assert client.generate(PROMPT, **ASKED).ids == first.ids
+    arm(cluster.points, "")
+    line = next(line for line in log_of(cluster, "decode-1").splitlines() if "its device is lost" in line)
+    assert "level=error" in line and "code=device_lost" in line
+    cluster.wait_back("decode-1")
+    assert client.generate(PROMPT, **ASKED).ids == first.ids
+
+
+def a_device_that_copies_nothing(cluster, client, first):
+    """Its steps are fine, but no KV block comes in: the worker exits as for failing steps."""
+    arm(cluster.points, "decode-1:device.copy_fails=fail")
+    for _ in range(40):
+        if "the device copies no KV blocks" in log_of(cluster, "decode-1"):
+            break
+        assert client.generate(PROMPT, **ASKED).ids == first.ids
+    arm(cluster.points, "")
+    line = next(line for line in log_of(cluster, "decode-1").splitlines() if "the device copies no KV blocks" in line)
+    assert "level=error" in line and "failed_copies=" in line
     cluster.wait_back("decode-1")
     assert client.generate(PROMPT, **ASKED).ids == first.ids

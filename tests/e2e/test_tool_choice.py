@@ -85,7 +85,7 @@ def streamed(client, **asked):
     return [tuple(call) for call in calls], finish
 
 
-@pytest.mark.parametrize("family", TEMPLATES)
+@pytest.mark.parametrize("family", [family for family in TEMPLATES if LONG or family != "mistral"])  # of which two more tests are
 def test_answers_are_calls(served, family):
     client, cluster = served(family)
     bracket, line = (front.Front(cluster).ask("/tokenize", {"prompt": text, "add_special_tokens": False}).json["tokens"][0] for text in "]\n")
@@ -100,7 +100,7 @@ def test_answers_are_calls(served, family):
         names |= {name for name, _ in calls}
         counts.add(len(calls))
         assert whole.finish_reason == "tool_calls"
-        if seed % 2 and not LONG:
+        if seed and not LONG:
             continue
         assert streamed(client, **asked) == (calls, "tool_calls")
         single = client.chat.completions.create(parallel_tool_calls=False, **asked).choices[0]

@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 import pytest
-from harness import BATON, GOLDEN, Cluster, Failed, alive, wait_until
+from harness import BATON, GOLDEN, Cluster, Failed, alive, processes_of, wait_until
 
 PROMPT = "ROMEO:"
 
@@ -97,20 +97,7 @@ def test_children_die_with_a_killed_parent(start_cluster):
     cluster.up.kill()
     cluster.expected_exit = -signal.SIGKILL
     for name, pid in cluster.pids.items():
-        wait_until(f"{name} is gone", lambda: not alive(pid), 10)
-
-
-def processes_of(folder):
-    """All processes that have this folder as their run folder: everything that `baton up` started, whatever its parent is now."""
-    mark = f"XDG_RUNTIME_DIR={folder}".encode()
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if mark in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-        except OSError:  # it has ended meanwhile
-            pass
-    return found
+        wait_until(f"{name} is gone", lambda: not alive(pid), 20)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -121,7 +108,7 @@ def test_ending_it_while_it_starts_leaves_nothing(tmp_path, number, moment):
     wait_until("it starts", lambda: len(processes_of(tmp_path)) > moment, 30)
     cluster.up.send_signal(number)
     cluster.up.wait(15)
-    wait_until("no process is left", lambda: not processes_of(tmp_path), 5)
+    wait_until("no process is left", lambda: not processes_of(tmp_path), 20)
     if number == signal.SIGTERM:
         # Before it takes signals: by the signal. 0: all had started before the signal came.
         assert cluster.up.returncode in (1, -signal.SIGTERM) + ((0,) if moment == 3 else ())
@@ -136,7 +123,7 @@ def test_what_a_killed_cluster_left_is_swept(start_cluster):
     cluster.up.wait()
     stale = cluster.folder / f"baton/cluster-{cluster.up.pid}.json"
     assert stale.exists() and cluster.ready_file.exists()
-    wait_until("no process is left", lambda: not any(alive(pid) for pid in cluster.pids.values()), 10)  # nor a zombie
+    wait_until("no process is left", lambda: not any(alive(pid) for pid in cluster.pids.values()), 20)  # nor a zombie
     again = Cluster(cluster.folder, model=GOLDEN / "llama", wait=False)
     try:
         wait_until("its own files are there", lambda: cluster.ready_file.exists() and
@@ -236,7 +223,7 @@ def test_ctrl_c_cancels_a_generate(start_cluster):
     asking.send_signal(signal.SIGINT)
     _, error = asking.communicate(timeout=20)
     assert asking.returncode == 130 and b"cancelled" in error
-    wait_until("counted", lambda: cluster.total("router", "baton_router_requests_total", status="cancelled") == 1, 10)
+    wait_until("counted", lambda: cluster.total("router", "baton_router_requests_total", status="cancelled") == 1, 20)
 
 
 def test_what_is_no_file_is_not_replaced_by_the_ready_file(tmp_path):
@@ -273,7 +260,7 @@ def test_warnings_of_the_processes_are_on_the_terminal(start_cluster):
 
     def told(text):
         return [line for line in (cluster.folder / "up.log").read_text().splitlines() if text in line]
-    wait_until("it is told", lambda: told("listening beyond loopback"), 10)
+    wait_until("it is told", lambda: told("listening beyond loopback"), 20)
     line, = told("listening beyond loopback")
     assert line.startswith("router: ts=") and "without TLS and without API keys" in line, line
     cluster.stop()
@@ -291,7 +278,7 @@ def test_settings_of_workers_and_of_the_router_are_passed_on(start_cluster, tmp_
     assert blocks == {"prefill-0": 512, "decode-0": 1024}, sizes
     assert all("max_sequences=3 " in line for line in sizes.values()), sizes
     assert cluster.command("generate", "--max-tokens", "1", "--prompt-ids", "1,2").returncode == 0
-    wait_until("it is logged", lambda: access.exists() and access.read_text(), 10)
+    wait_until("it is logged", lambda: access.exists() and access.read_text(), 20)
 
 
 def test_a_context_above_the_models_is_told_of(start_cluster):
@@ -300,7 +287,7 @@ def test_a_context_above_the_models_is_told_of(start_cluster):
 
     def told():
         return re.findall(r'^(\S+): ts=\S+ level=warn .*msg="--context is above the model\'s own limit, which holds" context=4096 limit=2048', (cluster.folder / "up.log").read_text(), re.M)
-    wait_until("both are told of", lambda: sorted(told()) == ["decode-0", "prefill-0"], 10)
+    wait_until("both are told of", lambda: sorted(told()) == ["decode-0", "prefill-0"], 20)
     assert cluster.status()["models"][0]["context"] == 2048
 
 
@@ -310,7 +297,7 @@ def test_more_threads_than_cpus_are_warned_of(start_cluster):
 
     def told():
         return re.findall(r'^(\S+): ts=\S+ level=warn .*msg="more compute threads than CPUs', (cluster.folder / "up.log").read_text(), re.M)
-    wait_until("both are told of", lambda: sorted(told()) == ["decode-0", "prefill-0"], 10)
+    wait_until("both are told of", lambda: sorted(told()) == ["decode-0", "prefill-0"], 20)
 
 
 LITTLE = "mount -t tmpfs -o size=1m tmpfs /dev/shm && echo 1000000 > /proc/sys/kernel/shmmax"

@@ -50,15 +50,15 @@ def test_a_request_in_all_views(start_cluster, connect, tmp_path):
     assert json.loads(cluster.command("trace", "--last", "--json").stdout)["id"] == "r/1?"
     assert json.loads(get(cluster, "/traces")[1])["traces"][0]["id"] == "r/1?"
 
-    line, = wait_until("it is in the access log", lambda: log.read_text().splitlines(), 10)
+    line, = wait_until("it is in the access log", lambda: log.read_text().splitlines(), 20)
     fields = dict(word.split("=", 1) for word in line.split(" "))
     assert (fields["req"], fields["status"], fields["finish"], fields["tokens"], fields["chunks"]) == ("r/1?", "ok", "max_tokens", "6", "4")
     assert fields["prefill"] == "prefill-0" and fields["decode"] == "decode-0" and fields["lane"] == handoff["lane"]
     assert float(fields["ttft_ms"]) <= float(fields["total_ms"]) and fields["peer"] == trace["peer"]
 
 
-def test_what_is_not_known_is_told(start_cluster):
-    cluster = start_cluster(model=GOLDEN / "llama-wide")
+def test_what_is_not_known_is_told(shared_cluster):
+    cluster = shared_cluster(model=GOLDEN / "llama-wide")  # whose other tests ask for nothing
     for arguments, code, told in ((["nobody"], 1, "knows no request nobody"), (["--last"], 1, "has had no request yet"), ([], 2, "give either REQUEST_ID or --last"),
                                   (["x" * 300], 1, "no request"), ([""], 2, "REQUEST_ID is empty"), (["r", "--last"], 2, "give either")):
         done = cluster.command("trace", *arguments)
@@ -103,7 +103,7 @@ def test_what_is_refused_is_logged_and_the_file_is_opened_again(start_cluster, c
         client.generate([], request_id="r0")
     except Exception:  # noqa: BLE001: whatever the client makes of it
         pass
-    refused = wait_until("it is logged", lambda: log.read_text().splitlines(), 10)
+    refused = wait_until("it is logged", lambda: log.read_text().splitlines(), 20)
     assert len(refused) == 1 and (" status=empty_prompt" in refused[0] or " status=missing_input" in refused[0]), refused
     log.rename(moved)
     os.kill(cluster.pids["router"], signal.SIGHUP)
@@ -111,15 +111,15 @@ def test_what_is_refused_is_logged_and_the_file_is_opened_again(start_cluster, c
     def says_so():  # with the next line that it writes
         client.generate(PROMPT, max_tokens=1)
         return "the access log is opened again" in (cluster.folder / "logs/router.log").read_text()
-    wait_until("the router says so", says_so, 10)
-    wait_until("lines come to the new file", log.read_text, 10)
+    wait_until("the router says so", says_so, 20)
+    wait_until("lines come to the new file", log.read_text, 20)
     assert moved.read_text().splitlines()[0] == refused[0]
     assert "prompt=" not in log.read_text()
 
 
 def logged(log, count):
     """The lines of an access log, once there are that many, as dictionaries."""
-    lines = wait_until(f"{count} lines are logged", lambda: (lambda found: found if len(found) >= count else None)(log.read_text().splitlines()), 10)
+    lines = wait_until(f"{count} lines are logged", lambda: (lambda found: found if len(found) >= count else None)(log.read_text().splitlines()), 20)
     return [dict(word.split("=", 1) for word in line.split(" ")) for line in lines]
 
 
@@ -206,7 +206,7 @@ def test_the_figures_of_requests(start_cluster, connect):
     for _ in range(3):
         client.generate(PROMPT, max_tokens=5, ignore_eos=True)
     figure = lambda name, **labels: cluster.total("router", name, model_name="llama-wide", **labels)  # noqa: E731
-    wait_until("all have ended", lambda: figure("baton_request_generation_tokens_count") == 3, 10)
+    wait_until("all have ended", lambda: figure("baton_request_generation_tokens_count") == 3, 20)
     assert figure("baton_prompt_tokens_total") == 300 and figure("baton_generation_tokens_total") == 15
     assert figure("baton_inter_token_latency_seconds_count") == 12
     assert figure("baton_request_success_total", finished_reason="max_tokens") == 3
@@ -217,14 +217,14 @@ def test_the_figures_of_requests(start_cluster, connect):
     status = cluster.status()
     assert status["tokens"] == 15 and status["window"]["ttft"]["count"] == 3 and status["window"]["ttft"]["p50_ms"] > 0
     workers = lambda: cluster.status()["workers"]  # noqa: E731: they are shown with the next report of load
-    wait_until("both tell what they did", lambda: sum(w["tokens"] for w in workers()) == 15 and sum(w["prompt_tokens"] for w in workers()) == 300, 10)
+    wait_until("both tell what they did", lambda: sum(w["tokens"] for w in workers()) == 15 and sum(w["prompt_tokens"] for w in workers()) == 300, 20)
 
 
 def test_each_of_several_models_has_its_figures(start_cluster, connect):
     cluster = start_cluster(model=["words=" + str(SHAKESPEARE), GOLDEN / "llama-wide"])
     connect(cluster).generate(PROMPT, model="llama-wide", max_tokens=5, ignore_eos=True)
     count = lambda name: cluster.total("router", "baton_request_prompt_tokens_count", model_name=name)  # noqa: E731
-    wait_until("it has ended", lambda: (count("llama-wide"), count("words")) == (1, 0), 10)
+    wait_until("it has ended", lambda: (count("llama-wide"), count("words")) == (1, 0), 20)
     assert [(m["name"], m["prompt_tokens"], m["tokens"]) for m in cluster.status()["models"]] == [("words", 0, 0), ("llama-wide", 100, 5)]
     assert json.loads(get(cluster, "/trace")[1])["model"] == "llama-wide"
     shown = cluster.command("top", "--once", "--interval", "100ms").stdout
@@ -257,8 +257,8 @@ def test_top_once(start_cluster, connect):
 # ------------------------------------------------------------------------------------------------------------------- page
 
 
-def test_the_status_page_is_one_file(start_cluster):
-    cluster = start_cluster(model=GOLDEN / "llama-wide")
+def test_the_status_page_is_one_file(shared_cluster):
+    cluster = shared_cluster(model=GOLDEN / "llama-wide")
     headers, page = get(cluster, "/")
     policy = headers["Content-Security-Policy"]
     nonce, = set(re.findall(r"nonce-(\w+)", policy))
@@ -279,7 +279,9 @@ def trace(name, arrived, lasts, **more):
 def test_the_status_page_follows_the_newest():
     """The newest request is on top and the axis ends with it; one of an hour ago, and one that runs for an hour, squeeze no other; ids link to traces; workers that are missing are counted."""
     worker = {"model": "m", "role": "decode", "address": "127.0.0.1:1", "queue": 0, "running": 0, "blocks": 10, "blocks_free": 10, "blocks_cached": 0, "prompt_tokens": 0, "tokens": 0}
-    status = {"queue": 0, "running": 0, "workers": [{"name": "decode-0", "state": "up", **worker}], "missing": [{"name": "decode-1", "role": "decode", "address": "127.0.0.1:2", "model": "m", "silent_ms": 12000}]}
+    lanes = [("cuda", ""), ("tcp", "the peer is on another machine"), ("rdma", "")]
+    others = [{"name": f"decode-{i + 2}", "state": "down", "lane": lane, "lane_reason": why, **worker} for i, (lane, why) in enumerate(lanes)]
+    status = {"queue": 0, "running": 0, "workers": [{"name": "decode-0", "state": "up", **worker}, *others], "missing": [{"name": "decode-1", "role": "decode", "address": "127.0.0.1:2", "model": "m", "silent_ms": 12000}]}
     traces = [trace("an hour ago", 0, 1), trace("runs", 1, 3599, status="running", ended_ms=None), trace("old", 3598, 1), trace("a/b c", 3599, 0.5, choice=2), trace("new", 3599.5, 0.5)]
     del traces[1]["ended_ms"]
     status["slo"] = [{"name": "chat", "default": True, "priority": "high", "offline": False, "percentile": 95, "objective": {"ttft_ms": 400, "tpot_ms": 40, "itl_ms": 0, "e2e_ms": 0},
@@ -289,8 +291,9 @@ def test_the_status_page_follows_the_newest():
     drawn = subprocess.run(["node", TOP / "tests/e2e/status_page.js", TOP / "router/ops/status_page.html"], input=json.dumps(answers), text=True, capture_output=True, timeout=60)
     assert drawn.returncode == 0 and not drawn.stderr, drawn.stderr
     drawn = json.loads(drawn.stdout)
-    assert drawn["state"] == "live" and "1 of 2 workers up" in drawn["tiles"][0], drawn
-    assert [(row[0], row[2]) for row in drawn["workers"]] == [("decode-0", "up"), ("decode-1", "missing")]
+    assert drawn["state"] == "live" and "1 of 5 workers up" in drawn["tiles"][0], drawn
+    assert [(row[0], row[2]) for row in drawn["workers"]] == [("decode-0", "up"), ("decode-1", "missing"), *((f"decode-{i}", "down") for i in (2, 3, 4))]
+    assert drawn["lanes"][0] == ["–", ""] and drawn["lanes"][2:] == [["cuda", ""], ["tcp", "the peer is on another machine"], ["rdma (never run)", ""]]
     assert drawn["classes"] == [["chat (default)", "TTFT 400 ms, TPOT 40.0 ms, 95%, high", "75.0%", "–", "0.24", "0.12", "-400%", "25%", "ttft 2, rejected 7"]], drawn["classes"]
     rows = drawn["rows"]
     assert [row["id"] for row in rows] == ["new", "a/b c #2", "old", "runs", "an hour ago"]
@@ -399,7 +402,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(start_cluster):
     terminal.read_until(r"KING RICHARD:\s+\S+ ")
     terminal.type("\x03")
     terminal.read_until(r"\[stopped\].*> $")
-    wait_until("the request is cancelled", lambda: newest_status(cluster) == "cancelled", 10)
+    wait_until("the request is cancelled", lambda: newest_status(cluster) == "cancelled", 20)
     cluster.failpoint_go("decode.after_tokens")
     begin = len(terminal.text)
     terminal.type("/max_tokens 3\n")
@@ -456,8 +459,8 @@ def test_what_a_model_says_gives_a_terminal_no_orders(tmp_path):
     server.stop(None).wait()
 
 
-def test_top_in_a_terminal(start_cluster):
-    cluster = start_cluster(model=GOLDEN / "llama-wide")
+def test_top_in_a_terminal(shared_cluster):
+    cluster = shared_cluster(model=GOLDEN / "llama-wide")
     terminal = Terminal(cluster, "top", "--interval", "100ms")
     terminal.read_until(r"\x1b\[H\x1b\[2J.*generated 0\.0.*decode-0")
     assert not re.search(r"\x1b\[[0-9;]*m", terminal.text), "NO_COLOR is set"
@@ -491,7 +494,7 @@ def test_spans_reach_a_collector(start_cluster, connect):
 
         def spans():
             return [span for _, _, body in server.posts for resource in body["resourceSpans"] for scope in resource["scopeSpans"] for span in scope["spans"]]
-        wait_until("all spans are here", lambda: sum(span["name"] == "request" for span in spans()) == 2, 10)
+        wait_until("all spans are here", lambda: sum(span["name"] == "request" for span in spans()) == 2, 20)
         server.shutdown()
     assert {(path, kind) for path, kind, _ in server.posts} == {("/v1/traces", "application/json")}
     for name in ("r1", "r2"):

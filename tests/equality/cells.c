@@ -31,6 +31,7 @@ static const struct {
     [AXIS_THREADS] = {"threads", 2, {{"1", 1}, {"2", 2}}},
     [AXIS_WEIGHTS] = {"weights", 2, {{"bf16", WEIGHTS_AUTO}, {"int8", WEIGHTS_INT8}}},
     [AXIS_KV] = {"kv", 2, {{"bf16", KV_CHOICE_AUTO}, {"int8", KV_CHOICE_INT8}}},
+    [AXIS_DRAFTS] = {"drafts", 2, {{"none", 0}, {"4", 4}}},
 };
 
 uint32_t cell_number(const struct cell *cell, enum axis axis)

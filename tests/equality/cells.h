@@ -20,6 +20,7 @@ enum axis {
     AXIS_THREADS,
     AXIS_WEIGHTS, /* enum weight_choice */
     AXIS_KV,      /* enum kv_choice */
+    AXIS_DRAFTS,  /* drafts of one answer in a step at most */
     AXES
 };
 enum preempted { PREEMPTED_NEVER, PREEMPTED_SWAP, PREEMPTED_RECOMPUTE };

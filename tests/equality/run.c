@@ -34,6 +34,7 @@ struct run {
     uint32_t batch;
     struct side source, target; /* a source only where prefill is remote */
     struct answer *answers;
+    const struct answer *script;         /* the answers alone, as drafts */
     uint32_t cached_tokens[2][REQUESTS]; /* as reported: at the source, at the target */
     uint32_t steps;                      /* with answers */
     uint32_t stepped[REQUESTS];          /* the last step of each answer */
@@ -42,6 +43,21 @@ struct run {
     enum guests guests;
     uint32_t intruders_in, guests_out;
 };
+
+/* Proposes the last quarter of the answer, with every fourth token wrong: until then all answers
+ * may come together. */
+static uint32_t from_script(void *context, const struct sequence *sequence, uint32_t skip,
+                            uint32_t most, uint32_t *drafts)
+{
+    const struct run *run = context;
+    uint32_t first = sequence_answer_count(sequence) + skip, count = 0;
+    if (sequence->key.request >= REQUESTS || first < ANSWER * 3 / 4)
+        return 0;
+    for (; count < most && first + count < ANSWER; count++)
+        drafts[count] =
+            run->script[sequence->key.request].tokens[first + count] ^ ((first + count) % 4 == 3);
+    return count;
+}
 
 static void open_sides(struct run *run)
 {
@@ -53,7 +69,10 @@ static void open_sides(struct run *run)
                                  .chunk = cell_number(cell, AXIS_CHUNK),
                                  .sequences = run->batch + WARM + 1 + INTRUDERS,
                                  .blocks = requests_pool_blocks(run->batch),
-                                 .prefix_cache = true};
+                                 .prefix_cache = true,
+                                 .draft_tokens = cell_number(cell, AXIS_DRAFTS),
+                                 .drafter = from_script,
+                                 .drafter_context = run};
     if (cell_number(cell, AXIS_PREFILL))
         side_open(&run->source, &config);
     if (cell_number(cell, AXIS_PREEMPTED) == PREEMPTED_SWAP)
@@ -393,6 +412,15 @@ static void check_threads(const struct run *run, const struct side *side)
         assert_int_equal(side->watch.computed_by, (1u << cell_number(run->cell, AXIS_THREADS)) - 1);
 }
 
+/* Keys from 1 on: the first request has logprobs, so that it has no drafts. */
+static void check_drafts(const struct run *run)
+{
+    const struct step_load *load = step_loop_load(run->target.loop);
+    bool drafts = cell_number(run->cell, AXIS_DRAFTS) && run->batch > 1;
+    uint64_t all = atomic_load(&load->drafts), accepted = atomic_load(&load->drafts_accepted);
+    assert_true(drafts ? 0 < accepted && accepted < all : all == 0);
+}
+
 static void check_preemptions(const struct run *run, uint64_t rows, struct counts *counts)
 {
     const struct step_load *load = step_loop_load(run->target.loop);
@@ -441,6 +469,7 @@ static struct counts check_run(struct run *run)
         assert_int_equal(atomic_load(&step_loop_load(run->source.loop)->prompt_rows), rows);
     }
     check_preemptions(run, remote ? 0 : rows, &counts);
+    check_drafts(run);
     bool guard_computes = cell_number(run->cell, AXIS_PREEMPTED) != PREEMPTED_NEVER && !remote;
     check_chunks(run, remote ? &run->source : &run->target, rows, guard_computes);
     check_threads(run, &run->target);
@@ -474,10 +503,11 @@ static struct counts run_all(struct run *run)
     return counts;
 }
 
-struct counts run_cell(const struct cell *cell, enum spoil spoil, struct answer *answers)
+struct counts run_cell(const struct cell *cell, enum spoil spoil, const struct answer *alone,
+                       struct answer *answers)
 {
     static struct run run;
-    run = (struct run){.cell = cell, .spoil = spoil, .answers = answers};
+    run = (struct run){.cell = cell, .spoil = spoil, .script = alone, .answers = answers};
     return run_all(&run);
 }
 

@@ -30,8 +30,10 @@ struct counts {
 /* Runs each request alone, its prompt whole, on one thread, with nothing cached. Fills `answers`
  * [REQUESTS]. */
 void run_alone(const struct cell *cell, struct answer *answers);
-/* Runs the requests of the cell's batch. Fills answers[0..batch). */
-struct counts run_cell(const struct cell *cell, enum spoil spoil, struct answer *answers);
+/* Runs the requests of the cell's batch. Fills answers[0..batch). `alone`: what run_alone gave, for
+ * drafts. */
+struct counts run_cell(const struct cell *cell, enum spoil spoil, const struct answer *alone,
+                       struct answer *answers);
 /* The same with the long request last: it is preempted in the middle of its prompt. Prefill is
  * local, in small chunks. */
 struct counts run_early(const struct cell *cell, struct answer *answers);

@@ -40,6 +40,7 @@ static void open_engine(struct side *side, const struct side_config *config)
         .swap_blocks = config->swap_blocks,
         .max_rows = config->chunk + config->sequences,
         .max_sequences = config->sequences,
+        .draft_tokens = config->draft_tokens,
         .context_limit = config->context};
     if (engine_open(&engine, &side->engine, &err) != STATUS_OK)
         fail_msg("%s", err.text);
@@ -72,6 +73,9 @@ void side_open(struct side *side, const struct side_config *config)
                                     .swap_blocks = config->swap_blocks,
                                     .grow = true,
                                     .prefix_cache = config->prefix_cache,
+                                    .draft_tokens = config->draft_tokens,
+                                    .drafter = config->drafter,
+                                    .drafter_context = config->drafter_context,
                                     .cost = swap_if_possible(),
                                     .cpu = -1};
     watch_begin(&side->watch, side->engine, config->threads);

@@ -23,6 +23,9 @@ struct side_config {
     uint32_t swap_blocks;
     uint32_t context; /* 0: the model's own */
     bool prefix_cache;
+    uint32_t draft_tokens; /* with them: */
+    scheduler_drafter *drafter;
+    void *drafter_context;
 };
 
 struct side {

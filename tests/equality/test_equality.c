@@ -1,8 +1,8 @@
 /* The same request gives the same bytes, whatever the batch, the chunks of prompts, hits in the
- * prefix cache, preemption and the way back, the place of the prefill, the threads. Compares with
- * the request alone: hashes of the fp32 logits of each of 96 tokens, drawn at temperature 1 by a
- * seed (some penalized, some biased), and of logprobs. Each cell proves that its values had their
- * effect (run.h).
+ * prefix cache, preemption and the way back, the place of the prefill, the threads, drafts.
+ * Compares with the request alone: hashes of the fp32 logits of each of 96 tokens, drawn at
+ * temperature 1 by a seed (some penalized, some biased), and of logprobs. Each cell proves that its
+ * values had their effect (run.h).
  *
  *     build/debug/tests/test_equality                           cells: every pair of values meets
  *     BATON_EQUALITY_SEED=2 build/debug/tests/test_equality     other cells
@@ -78,7 +78,7 @@ static void test_every_cell_gives_the_bytes_that_requests_give_alone(void **stat
     for (uint32_t i = 0; i < count; i++) {
         cell_name(&cells[i], name, sizeof name);
         uint64_t begun_us = clock_now_us();
-        struct counts counts = run_cell(&cells[i], SPOIL_NOTHING, answers);
+        struct counts counts = run_cell(&cells[i], SPOIL_NOTHING, expected_of(&cells[i]), answers);
         print_message("%u of %u: %s: %" PRIu64 " prompt rows, %" PRIu64 " tokens found, %" PRIu64
                       " swapped, %" PRIu64 " dropped, %" PRIu64 " ms\n",
                       i + 1, count, name, counts.prompt_rows, counts.hit_tokens, counts.swapped,
@@ -115,7 +115,7 @@ static void test_a_bit_that_flips_shows(void **state)
         cell.value[AXIS_PREFILL] = cases[i].remote;
         cell.value[AXIS_KV] = cases[i].int8;
         char text[256] = "all equal";
-        run_cell(&cell, cases[i].spoil, answers);
+        run_cell(&cell, cases[i].spoil, NULL, answers);
         assert_int_equal(!is_equal(&cell, text, sizeof text), cases[i].shows);
         print_message("spoil %d: %s\n", cases[i].spoil, text);
     }
@@ -146,7 +146,7 @@ static int leave_device(void **state)
 }
 
 /* On queues that run late, beside the expected answers of the CPU: a prefix that is cached or a
- * prefill elsewhere, a way back after a preemption, and more than one thread. */
+ * prefill elsewhere, a way back after a preemption, more than one thread, and drafts. */
 static void test_on_a_device(void **state)
 {
     (void)state;
@@ -159,14 +159,15 @@ static void test_on_a_device(void **state)
                    [AXIS_PREEMPTED] = 1,
                    [AXIS_THREADS] = 1}},
         {.value = {[AXIS_BATCH] = 1, [AXIS_PREFILL] = 1, [AXIS_KV] = 1, [AXIS_PREEMPTED] = 2}},
+        {.value = {[AXIS_BATCH] = 2, [AXIS_PREFIX] = 1, [AXIS_DRAFTS] = 1}},
     };
     for (size_t i = 0; i < sizeof cells_here / sizeof *cells_here; i++) {
         const struct cell *cell = &cells_here[i];
         char text[256], name[256];
         cell_name(cell, name, sizeof name);
-        (void)expected_of(cell);
+        (void)expected_of(cell); /* the CPU's */
         setenv("BATON_TEST_DEVICE", "deferred-late", 1);
-        run_cell(cell, SPOIL_NOTHING, answers);
+        run_cell(cell, SPOIL_NOTHING, expected_of(cell), answers);
         leave_device(NULL);
         if (!is_equal(cell, text, sizeof text))
             fail_msg("on a device, %s: %s", name, text);

@@ -20,6 +20,8 @@ from harness import BUILD, FAILPOINTS, GOLDEN, REPORT, wait_until  # noqa: E402
 ENVIRONMENT = {"BATON_PREFIX_CACHE": "false", "UCX_MEM_MMAP_HOOK_MODE": "none", "ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
 STATES = ("free", "used", "pinned", "landing")
 CHUNKS = (16, 32, 64, 128)
+# Workers on one emulated GPU (tests/cuda/driver), with a model that it computes in milliseconds.
+CUDA = {"BATON_DEVICE": "cuda:0", "BATON_CUDA_DRIVER": str(BUILD / "tests/libcuda-emulated.so"), "BATON_CUDA_EMULATED": "sms=2,late=1,memory=64"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +75,16 @@ class Process:
 
 class Fleet:
     def __init__(self, folder, shape, lane, rng, model=GOLDEN / "llama-wide", compute="f32"):
+        if lane == "cuda":
+            model, compute = GOLDEN / "rope-linear", "fast"
         self.folder, self.shape, self.lane, self.rng, self.model, self.compute = folder, shape, lane, rng, model, compute
         folder.mkdir(parents=True)
         self.spec, self.log = folder / "spec", folder / "hits"
         self.spec.write_text("")
         self.log.write_text("")
         self.offset = 0
-        self.environment = dict(os.environ, **ENVIRONMENT, BATON_FAILPOINTS=f"@{self.spec}", BATON_FAILPOINT_LOG=str(self.log))
+        self.environment = dict(os.environ, **ENVIRONMENT, BATON_FAILPOINTS=f"@{self.spec}", BATON_FAILPOINT_LOG=str(self.log),
+                                **(CUDA if lane == "cuda" else {}))
         self.processes, self.chunks, self.totals, self.fds, self.places = {}, {}, {}, {}, {}
         self.history = []  # every Process that was
         self._launch("router", shape.router)

@@ -1,5 +1,7 @@
 """The harness itself: a fault that did not happen, a wrong answer, a wrong status and a block that stays held are failures, and are told."""
+import os
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -79,3 +81,13 @@ def test_blocks_that_stay_held(runner):
         return ""
     result = outcome(runner, holds)
     assert not result.ok and result.leaked > 0 and "pinned" in result.outcome
+
+
+@pytest.mark.skipif(not os.environ.get("BATON_LONG"), reason="tests/run --long")
+def test_the_lane_cuda(tmp_path):
+    from fleet import CUDA
+    if not pathlib.Path(CUDA["BATON_CUDA_DRIVER"]).exists():
+        pytest.skip("the emulated driver isn't built (no C++ compiler)")
+    command = [sys.executable, pathlib.Path(__file__).with_name("run"), "--lane", "cuda", "--seeds", "1", "--jobs", "2", "--keep", tmp_path]
+    done = subprocess.run(list(map(str, command)), text=True, capture_output=True, timeout=1200)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -535,12 +535,17 @@ def openai_seeds():
 
 
 def scheduler_seeds():
-    # Events: 0 add (key, plan, tokens, emitted, max_tokens), 1 reserve, 2 compute (a token for each part), 4 remove, 5 admit.
-    seed("scheduler", bytes([0, 1, 2, 30, 0, 5, 1, 2, 1, 2, 1, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3]))
-    seed("scheduler", bytes([0, 1, 0, 40, 3, 5, 1, 2, 1, 2, 1, 2, 1, 4, 1]))
-    seed("scheduler", bytes([0, 1, 1, 40, 3, 5, 1, 5, 1, 3, 2, 3, 2, 3, 2, 2]))
-    seed("scheduler", bytes(b for key in range(9) for b in (0, key, key % 3, 60, 0, 9, 1, 2, 1, 1, 1)))
-    seed("scheduler", bytes([0, 1, 1, 119, 0, 119, 0, 2, 2, 99, 0, 0, 1, 1, 2, 3]))
+    # First 0, or 1: steps run ahead. Events: 0 add (key, plan, tokens, emitted, max_tokens), 1 reserve, 2 compute (a token for each part; while steps run
+    # ahead that comes with their end), 3 the end of a step in flight, otherwise as 2, 4 remove, 5 admit.
+    lives = [[0, 1, 2, 30, 0, 5, 1, 2, 1, 2, 1, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3],
+             [0, 1, 0, 40, 3, 5, 1, 2, 1, 2, 1, 2, 1, 4, 1],
+             [0, 1, 1, 40, 3, 5, 1, 5, 1, 3, 2, 3, 2, 3, 2, 2],
+             [b for key in range(9) for b in (0, key, key % 3, 60, 0, 9, 1, 2, 1, 1, 1)],
+             [0, 1, 1, 119, 0, 119, 0, 2, 2, 99, 0, 0, 1, 1, 2, 3],
+             [0, 1, 2, 30, 0, 5, 1, 2, 2, 0, 2, 2, 90, 0, 60, 1, 3, 1, 2, 4, 1, 2, 3, 1, 1, 2]]
+    for life in lives:
+        for ahead in (0, 1):
+            seed("scheduler", bytes([ahead, *life]))
 
 
 def trace_seeds():

@@ -225,8 +225,16 @@ static struct kv_transport *open_pool(uint32_t blocks)
 {
     struct kv_transport *transport;
     struct error err;
+    static const struct kv_layout layout = {.layers = 1,
+                                            .kv_heads = 1,
+                                            .head_dim = WORLD_BLOCK_BYTES / WORLD_BLOCK_TOKENS / 4,
+                                            .block_tokens = WORLD_BLOCK_TOKENS,
+                                            .type = KV_BF16,
+                                            .layer_end = 1,
+                                            .head_end = 1};
     struct kv_transport_config config = {.kind = KV_TRANSPORT_LOCAL,
                                          .pool_bytes = (size_t)blocks * WORLD_BLOCK_BYTES,
+                                         .layout = &layout,
                                          .max_reads = WORLD_SEQUENCES + 2};
     FUZZ_CHECK(kv_transport_open(&config, &transport, &err) == STATUS_OK);
     return transport;
@@ -321,6 +329,7 @@ static void world_open(struct world *world, const struct worker_role_ops *ops)
 static void settle(struct world *world)
 {
     struct transfer_loop *inbox = &world->inbox;
+    bool worked;
     do {
         fake_rpc_settle();
         for (size_t i = 0; i < inbox->count; i++)
@@ -331,8 +340,12 @@ static void settle(struct world *world)
         while ((count = kv_transport_poll(world->worker.transport, fake_time_us, events, 8)))
             for (size_t i = 0; i < count; i++)
                 world->worker.ops->handlers.kv_event(world->worker.role, &events[i]);
+        worked = false;
+        while (world->worker.ops->handlers.work &&
+               world->worker.ops->handlers.work(world->worker.role))
+            worked = true; /* there may be more to poll */
         fake_rpc_settle();
-    } while (inbox->count);
+    } while (inbox->count || worked);
 }
 
 static void tick(struct world *world)

@@ -84,15 +84,15 @@ static struct engine_sequence next_rows(struct stream *s, uint32_t chunk)
                                     .blocks = s->blocks,
                                     .block_count = s->block_count,
                                     .prompt_rows = rows < prompt_left ? rows : prompt_left,
-                                    .sample = rows == left,
+                                    .sample_count = rows == left,
                                     .sampling = &s->sampling,
                                     .index = s->answer_count};
 }
 
 static void take_token(struct stream *s, const struct engine_sequence *result, uint32_t vocab)
 {
-    assert_int_equal(result->status, STATUS_OK);
-    assert_int_not_equal(result->logits_hash, 0);
+    assert_int_equal(result->drawn.status, STATUS_OK);
+    assert_int_not_equal(result->drawn.logits_hash, 0);
     float low = result->logits[0], high = low;
     for (uint32_t i = 0; i < vocab; i++) {
         low = result->logits[i] < low ? result->logits[i] : low;
@@ -102,9 +102,9 @@ static void take_token(struct stream *s, const struct engine_sequence *result, u
         memcpy(s->first_logits, result->logits, vocab * sizeof *result->logits);
     uint32_t n = s->answer_count++;
     s->spread[n] = high - low;
-    s->drawn[n] = result->token;
-    s->hashes[n] = result->logits_hash;
-    s->tokens[s->prompt_count + n] = s->forced ? s->forced[n] : result->token;
+    s->drawn[n] = result->drawn.token;
+    s->hashes[n] = result->drawn.logits_hash;
+    s->tokens[s->prompt_count + n] = s->forced ? s->forced[n] : result->drawn.token;
 }
 
 void streams_run(struct engine *engine, struct stream *streams, uint32_t count, uint32_t chunk)
@@ -131,7 +131,7 @@ void streams_run(struct engine *engine, struct stream *streams, uint32_t count, 
             fail_msg("%s", err.text);
         for (uint32_t i = 0; i < running; i++) {
             owners[i]->computed += sequences[i].token_count;
-            if (sequences[i].sample)
+            if (sequences[i].sample_count)
                 take_token(owners[i], &sequences[i], engine_shape(engine)->vocab);
         }
     }

@@ -2,6 +2,7 @@
  * the rules. */
 #include "common/base/json/json.h"
 #include "kernels/cpu/isa.h"
+#include "tests/device.h"
 #include "tests/golden/golden_streams.h"
 
 #include <math.h>
@@ -173,7 +174,8 @@ static void test_f32_on_a_device(void **state)
     free(f);
 }
 
-static void check_bf16(struct fixture *f, const char *isa, int most_flips)
+/* No id may differ that has a margin of `least` of the spread, or more. */
+static void check_bf16(struct fixture *f, const char *isa, int most_flips, double least)
 {
     int flips = 0;
     for (uint32_t i = 0; i < f->prompt_count; i++) {
@@ -186,7 +188,7 @@ static void check_bf16(struct fixture *f, const char *isa, int most_flips)
             if (s->drawn[k] == f->prompts[i].greedy[k])
                 continue;
             flips++;
-            assert_true(f->prompts[i].margins[k] < 0.02 * (double)s->spread[k]);
+            assert_true(f->prompts[i].margins[k] < least * (double)s->spread[k]);
         }
     }
     print_message("%s %s: %d other ids of %u\n", f->model, isa, flips, f->prompt_count * GREEDY);
@@ -221,7 +223,7 @@ static void test_fast_on_the_references_ids(void **state)
             continue;
         }
         run_side_by_side(engine, f, WHOLE, true);
-        check_bf16(f, name, paths[p].most_flips);
+        check_bf16(f, name, paths[p].most_flips, 0.02);
         if (p == 0) {
             *first = *f;
             first_numerics = engine_numerics_id(engine);
@@ -298,8 +300,35 @@ static void test_quantized_weights(void **state)
     free(f);
 }
 
-int main(void)
+/* With BATON_TEST_DEVICE=cuda: a GPU, or the emulated driver. Chunks give the bytes of whole
+ * prompts. Models that differ in their scheme of RoPE are computed in bf16 here alone: rope-yarn
+ * has an id of a margin of 0.0213 that differs, as it does in bf16 on a CPU. */
+static void test_on_a_gpu(void **state)
 {
+    struct fixture *whole = calloc(1, sizeof *whole), *f = calloc(1, sizeof *f);
+    assert_true(whole && f);
+    whole->model = *state;
+    whole->prompt_count = read_golden(model_dir(whole->model), whole->prompts, 4);
+    *f = *whole;
+    struct engine *engine = streams_open(
+        model_dir(f->model), (struct kernels_config){.device = DEVICE_CUDA, .threads = 1}, 512);
+    assert_non_null(engine);
+    run_side_by_side(engine, whole, WHOLE, true);
+    check_bf16(whole, engine_numerics_name(engine), 6, 0.025);
+    run_side_by_side(engine, f, 64, true);
+    for (uint32_t i = 0; i < f->prompt_count; i++)
+        assert_memory_equal(f->streams[i].hashes, whole->streams[i].hashes,
+                            sizeof f->streams[i].hashes);
+    engine_close(engine);
+    free(whole);
+    free(f);
+}
+
+/* An argument chooses tests by name, with wildcards. */
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     /* One of each family first: quantized, too. Schemes of RoPE last: exact arithmetic shows their
      * table. */
     static const char *const models[] = {"llama-wide",    "qwen2",
@@ -320,13 +349,16 @@ int main(void)
         } kinds[] = {{"f32, free running", test_f32_free_running},
                      {"fast, on the reference's ids", test_fast_on_the_references_ids},
                      {"quantized weights", test_quantized_weights}};
-        for (int k = 0; k < (m < QUANTIZED_MODELS ? 3 : m < WHOLE_MODELS ? 2 : 1); k++) {
+        bool gpu = test_device() == DEVICE_CUDA;
+        for (int k = 0; k < (gpu || m >= WHOLE_MODELS ? 1 : m < QUANTIZED_MODELS ? 3 : 2); k++) {
             char *name = names[count];
-            snprintf(name, sizeof names[0], "%s: %s", kinds[k].name, models[m]);
-            tests[count++] =
-                (struct CMUnitTest){name, kinds[k].test, NULL, NULL, (void *)(uintptr_t)models[m]};
+            snprintf(name, sizeof names[0], "%s: %s", gpu ? "on a GPU" : kinds[k].name, models[m]);
+            tests[count++] = (struct CMUnitTest){name, gpu ? test_on_a_gpu : kinds[k].test, NULL,
+                                                 NULL, (void *)(uintptr_t)models[m]};
         }
     }
+    if (test_device() == DEVICE_CUDA)
+        return _cmocka_run_group_tests("models", tests, count, NULL, NULL);
     tests[count++] =
         (struct CMUnitTest){"f32, on a device: llama", test_f32_on_a_device, NULL, NULL, "llama"};
     return _cmocka_run_group_tests("models", tests, count, NULL, NULL);

@@ -71,7 +71,7 @@ static struct engine_sequence rows(struct side *side, const uint32_t *tokens, ui
                                        .block_count =
                                            (from + count + BLOCK_TOKENS - 1) / BLOCK_TOKENS,
                                        .prompt_rows = from < prompt ? count : 0,
-                                       .sample = sample,
+                                       .sample_count = sample,
                                        .sampling = &sampling,
                                        .index = from + count - prompt};
     struct error err = {""};
@@ -88,9 +88,9 @@ static void prefill(struct side *side, uint32_t *tokens, uint32_t prompt, uint32
         bool last = from + count == prompt;
         struct engine_sequence done = rows(side, tokens, from, count, prompt, last);
         if (last) {
-            tokens[prompt] = done.token;
-            assert_int_not_equal(done.logits_hash, 0);
-            hashes[0] = done.logits_hash;
+            tokens[prompt] = done.drawn.token;
+            assert_int_not_equal(done.drawn.logits_hash, 0);
+            hashes[0] = done.drawn.logits_hash;
         }
     }
 }
@@ -99,9 +99,9 @@ static void decode(struct side *side, uint32_t *tokens, uint32_t prompt, uint64_
 {
     for (uint32_t i = 1; i < STEPS; i++) {
         struct engine_sequence done = rows(side, tokens, prompt + i - 1, 1, prompt, true);
-        tokens[prompt + i] = done.token;
-        assert_int_not_equal(done.logits_hash, 0);
-        hashes[i] = done.logits_hash;
+        tokens[prompt + i] = done.drawn.token;
+        assert_int_not_equal(done.drawn.logits_hash, 0);
+        hashes[i] = done.drawn.logits_hash;
     }
 }
 

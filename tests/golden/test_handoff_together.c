@@ -89,7 +89,7 @@ static uint32_t step(struct side *side, struct request *requests, uint32_t count
                                                .blocks = r->blocks,
                                                .block_count = PER_REQUEST,
                                                .prompt_rows = in_prompt ? rows : 0,
-                                               .sample = end >= r->prompt,
+                                               .sample_count = end >= r->prompt,
                                                .sampling = &r->sampling,
                                                .index = end >= r->prompt ? end - r->prompt : 0};
         owners[used++] = r;
@@ -99,12 +99,12 @@ static uint32_t step(struct side *side, struct request *requests, uint32_t count
         fail_msg("%s", err.text);
     for (uint32_t k = 0; k < used; k++) {
         owners[k]->done += parts[k].token_count;
-        if (!parts[k].sample)
+        if (!parts[k].sample_count)
             continue;
-        assert_int_equal(parts[k].status, STATUS_OK);
-        owners[k]->tokens[owners[k]->done] = parts[k].token;
-        assert_int_not_equal(parts[k].logits_hash, 0);
-        hashes(owners[k])[parts[k].index] = parts[k].logits_hash;
+        assert_int_equal(parts[k].drawn.status, STATUS_OK);
+        owners[k]->tokens[owners[k]->done] = parts[k].drawn.token;
+        assert_int_not_equal(parts[k].drawn.logits_hash, 0);
+        hashes(owners[k])[parts[k].index] = parts[k].drawn.logits_hash;
     }
     return used;
 }

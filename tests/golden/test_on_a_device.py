@@ -27,6 +27,15 @@ def test_a_program(program, device):
     assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
 
 
+def test_golden_models_on_the_emulated_gpu():
+    driver = BUILD / "tests/libcuda-emulated.so"
+    if not driver.exists():
+        pytest.skip("the emulated driver isn't built (no C++ compiler)")
+    environment = dict(os.environ, BATON_TEST_DEVICE="cuda", BATON_CUDA_DRIVER=str(driver), BATON_CUDA_EMULATED="sms=2,memory=256")
+    ended = subprocess.run([BUILD / "tests/test_golden_models"], cwd=TOP, env=environment, text=True, capture_output=True, timeout=1800)
+    assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("file", CLUSTERS)
 def test_clusters(file, device):

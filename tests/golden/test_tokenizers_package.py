@@ -22,12 +22,12 @@ FOLDER = Path(__file__).parent / "tokenizers"
 BATON = Path(os.environ.get("BATON_BUILD", "build/debug")).resolve() / "bin/baton"
 SEED = int(os.environ.get("BATON_TEXTS_SEED", random.SystemRandom().randrange(1 << 32)))
 LONG = bool(os.environ.get("BATON_LONG"))  # tests/run --long
-COUNT = int(os.environ.get("BATON_TEXTS_COUNT", 10000 if LONG else 500))  # in all
+COUNT = int(os.environ.get("BATON_TEXTS_COUNT", 10000 if LONG else 200))  # in all
 SMALL = ["gpt2", "llama2", "llama3", "mistral-metaspace", "qwen2", "tekken"]
 PUBLISHED = ["gpt-2", "deepseek-llm", "llama-spm"]
 FAMILIES = SMALL + PUBLISHED
 BYTE_FALLBACK = ["llama2", "llama-spm", "mistral-metaspace"]
-PIPELINES = int(os.environ.get("BATON_PIPELINES_COUNT", 25 if LONG else 5))
+PIPELINES = int(os.environ.get("BATON_PIPELINES_COUNT", 25 if LONG else 3))
 
 
 def file_of(name, folder):

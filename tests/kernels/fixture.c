@@ -16,10 +16,16 @@ static const struct variant all[] = {
     {.name = "amx", .isa = ISA_AMX, .tolerance = 3e-3},
 };
 
+static const struct variant cuda = {.name = "cuda", .tolerance = 3e-3};
+
 /* Each variant needs the one before it, so the variants that run are the first ones of the
  * table. */
 const struct variant *fixture_variants(size_t *count)
 {
+    if (test_device() == DEVICE_CUDA) {
+        *count = 1;
+        return &cuda;
+    }
     *count = 2 + isa_reports_avx2() + isa_reports_avx512() + isa_executes_avx512bf16() +
              isa_allows_amx();
     return all;
@@ -27,8 +33,11 @@ const struct variant *fixture_variants(size_t *count)
 
 struct kernels *fixture_open(const struct variant *variant, uint32_t threads)
 {
-    struct kernels_config config = {
-        .device = test_device(), .f32 = variant->f32, .isa = variant->isa, .threads = threads};
+    bool reference = variant->f32 && test_device() == DEVICE_CUDA; /* which GPUs don't compute */
+    struct kernels_config config = {.device = reference ? DEVICE_CPU : test_device(),
+                                    .f32 = variant->f32,
+                                    .isa = variant->isa,
+                                    .threads = threads};
     struct kernels *kernels = NULL;
     struct error err = {0};
     if (kernels_open(&config, &kernels, &err) != STATUS_OK)

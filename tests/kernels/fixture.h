@@ -23,7 +23,8 @@ struct variant {
     double tolerance;
 };
 
-/* Returns every backend that this CPU runs. (test_open.c tests the others.) */
+/* Returns every backend that this CPU runs, or with BATON_TEST_DEVICE=cuda that one. (test_open.c
+ * tests the others.) */
 const struct variant *fixture_variants(size_t *count);
 
 struct kernels *fixture_open(const struct variant *variant, uint32_t threads);

@@ -179,6 +179,13 @@ static void run_pass(struct kernels *k, struct results *results)
     const struct buffer *outputs[] = {&p.x, &p.normed, &p.qkv, &p.heads, &p.gated, &p.pool};
     for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
         keep(k, outputs[i], results);
+    size_t run = kv_layout_head_run_bytes(&p.layout), bytes = kv_layout_block_bytes(&p.layout);
+    const struct kv_sum_job sums = {0, bytes, run, (uint32_t[]){2, 1}, 2};
+    kernels_event summed;
+    assert_int_equal(kernels_block_sums(k, &p.pool, &sums, &p.heads), STATUS_OK);
+    assert_int_equal(kernels_record(k, KERNELS_TRANSFERS, &summed), STATUS_OK);
+    assert_int_equal(kernels_wait(k, KERNELS_TRANSFERS, summed), STATUS_OK);
+    keep(k, &p.heads, results);
     free_pass(k, &p);
 }
 

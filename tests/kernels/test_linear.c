@@ -1,6 +1,8 @@
 /* Linear layers of every backend: against double arithmetic, and the same bits for any number of
  * rows and threads. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/reference/inner/rows.h"
 #include "tests/kernels/fixture.h"
 
 #include <stdlib.h>
@@ -232,6 +234,42 @@ static void test_panels_side_by_side_are_dealt_out_evenly(void **state)
     assert_int_equal(panel_unit_at(&of_two, 9).apart, 8);
 }
 
+#if defined(__x86_64__)
+/* fp32 is the measure of the other sets: vectors of another width may not change a bit of it. */
+static void test_the_reference_has_the_same_bits_with_avx2(void **state)
+{
+    (void)state;
+    if (!isa_reports_avx2())
+        return;
+    enum { K = 301, MOST_ROWS = 11, STRIDE = REFERENCE_PANEL + 3, FFN = 77 };
+    const struct reference_loops *loops[] = {&reference_loops_baseline, &reference_loops_avx2};
+    struct rng rng = rng_seeded(9);
+    float *weights = fixture_floats(&rng, K * REFERENCE_PANEL, 1);
+    float *in = fixture_floats(&rng, MOST_ROWS * K, 1);
+    float *before = fixture_floats(&rng, MOST_ROWS * STRIDE, 1);
+    float *gates = fixture_floats(&rng, 2 * FFN, 90);
+    for (uint32_t rows = 1; rows <= MOST_ROWS; rows++)
+        for (uint32_t outputs = 1; outputs <= REFERENCE_PANEL; outputs += 5)
+            for (int accumulate = 0; accumulate <= 1; accumulate++) {
+                struct reference_panel panel = {weights, K, STRIDE, outputs, accumulate};
+                float out[2][MOST_ROWS * STRIDE];
+                for (size_t i = 0; i < 2; i++) {
+                    memcpy(out[i], before, sizeof out[i]);
+                    loops[i]->panel_multiply(&panel, in, rows, out[i]);
+                }
+                fixture_assert_same_bits(out[1], out[0], MOST_ROWS * STRIDE, "rows");
+            }
+    float active[2][FFN];
+    for (size_t i = 0; i < 2; i++)
+        loops[i]->swiglu(gates, FFN, active[i]);
+    fixture_assert_same_bits(active[1], active[0], FFN, "swiglu");
+    free(weights);
+    free(in);
+    free(before);
+    free(gates);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +278,9 @@ int main(void)
         cmocka_unit_test(test_wrong_shapes_are_refused),
         cmocka_unit_test(test_the_panels_that_a_thread_takes_at_a_time),
         cmocka_unit_test(test_panels_side_by_side_are_dealt_out_evenly),
+#if defined(__x86_64__)
+        cmocka_unit_test(test_the_reference_has_the_same_bits_with_avx2),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

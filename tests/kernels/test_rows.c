@@ -332,13 +332,74 @@ static void test_rope_append(void **state)
     for_every_variant(check_rope);
 }
 
+/* A bit at a time, as RFC 3720 has it. */
+static uint32_t naive_crc32c(const uint8_t *bytes, size_t count)
+{
+    uint32_t crc = ~0u;
+    for (size_t i = 0; i < count; i++) {
+        crc ^= bytes[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+    }
+    return ~crc;
+}
+
+static void check_block_sums(const struct variant *variant, struct kernels *kernels)
+{
+    (void)variant;
+    enum { BEGIN = 16, BLOCKS = 7, BYTES = BEGIN + BLOCKS * 3 * 1100 };
+    static const uint32_t run_bytes[] = {4, 32, 128, 132, 1096}, blocks[] = {6, 0, 3, 3};
+    static const uint32_t many[KV_SUMS_AT_ONCE + 1] = {0};
+    static uint8_t pool[BYTES];
+    struct rng rng = rng_seeded(9);
+    for (size_t i = 0; i < BYTES; i++)
+        pool[i] = (uint8_t)rng_next(&rng);
+    for (uint8_t i = 0; i < 32; i++)
+        pool[BEGIN + i] = i; /* its sum is in the RFC */
+    struct buffer memory = fixture_buffer(kernels, pool, BYTES);
+    struct buffer sums = fixture_buffer(kernels, NULL, 4 * 3 * sizeof(uint32_t));
+    for (size_t i = 0; i < sizeof run_bytes / sizeof *run_bytes; i++) {
+        uint32_t got[4 * 3];
+        kernels_event summed;
+        struct kv_sum_job job = {BEGIN, 3 * run_bytes[i], run_bytes[i], blocks, 4};
+        assert_int_equal(kernels_block_sums(kernels, &memory, &job, &sums), STATUS_OK);
+        assert_int_equal(kernels_read_back(kernels, KERNELS_TRANSFERS, &sums, 0, got, sizeof got),
+                         STATUS_OK);
+        assert_int_equal(kernels_record(kernels, KERNELS_TRANSFERS, &summed), STATUS_OK);
+        assert_int_equal(kernels_wait(kernels, KERNELS_TRANSFERS, summed), STATUS_OK);
+        for (uint32_t run = 0; run < 4 * 3; run++)
+            assert_int_equal(
+                got[run],
+                naive_crc32c(pool + BEGIN + (blocks[run / 3] * 3 + run % 3) * (size_t)run_bytes[i],
+                             run_bytes[i]));
+        if (run_bytes[i] == 32)
+            assert_int_equal(got[3], 0x46dd794e);
+    }
+    const struct kv_sum_job bad[] = {{BEGIN, 3300, 1100, (uint32_t[]){7}, 1},
+                                     {BEGIN, 3300, 1102, blocks, 1},
+                                     {BEGIN, 3300, 0, blocks, 1},
+                                     {BEGIN, 3300, 1100, blocks, 0},
+                                     {BEGIN, 4, 4, many, KV_SUMS_AT_ONCE + 1},
+                                     {BYTES + 4, 4, 4, blocks, 1},
+                                     {BEGIN, 6 * 4, 4, blocks, 3}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(kernels_block_sums(kernels, &memory, &bad[i], &sums), STATUS_INVALID);
+    kernels_free(kernels, &memory);
+    kernels_free(kernels, &sums);
+}
+
+static void test_block_sums(void **state)
+{
+    (void)state;
+    for_every_variant(check_block_sums);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_rmsnorm),
-        cmocka_unit_test(test_swiglu),
-        cmocka_unit_test(test_rope_append),
+        cmocka_unit_test(test_embed),      cmocka_unit_test(test_rmsnorm),
+        cmocka_unit_test(test_swiglu),     cmocka_unit_test(test_rope_append),
+        cmocka_unit_test(test_block_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,6 @@ TEST = "tests/unit/test_virtual_cluster.c"
 
 ALL = [
     Mutant("read_at_the_end", "rows are read when all are computed, not beside the next chunk", "virtual_worker.c", "run->prompt_tokens : run->computed / block * block", "run->prompt_tokens : 0"),
-    Mutant("prompts_wait_too", "prompts don't go first, although they should", "virtual_worker.c", "prompts && sequence->state == SEQUENCE_DECODE", "false"),
     Mutant("honest_reports", "a worker that should lie reports its true times", "virtual_router.c", "reported * (double)node->took_us", "(double)node->took_us"),
     Mutant("no_slowness", "no device is slower than its profile", "virtual_worker.c", "(uint64_t)llrint(slowness * step_profile_us(", "(uint64_t)llrint(1 * step_profile_us("),
     Mutant("endless", "answers have no end token", "virtual_worker.c", "        return VIRTUAL_END;\n", "        ;\n"),
@@ -19,6 +18,7 @@ ALL = [
     Mutant("kept_blocks", "a prefill worker keeps its blocks when they were read", "virtual_worker.c", "case JOB_CONFIRMED: drop(cluster, node, run, job.attempt); break;", "case JOB_CONFIRMED: break;"),
     Mutant("lost_reference", "an ended sequence keeps its request", "virtual_worker.c", "    scheduler_remove(node->scheduler, sequence);\n    virtual_call_unref(cluster, call);", "    scheduler_remove(node->scheduler, sequence);"),
     Mutant("wiped_not", "wiped caches keep their blocks", "virtual_cluster.c", "        scheduler_distrust(cluster->nodes[i].scheduler);", "        ;"),
+    Mutant("asleep", "the router looks at requests that wait only when something happens", "virtual_cluster.c", "bool waits = cluster->placement.waiting && cluster->looks < MOST_LOOKS;", "bool waits = false;"),
     Mutant("any_order", "events at one time come in any order", "virtual_cluster.c", "a->at_us == b->at_us && a->order < b->order", "a->at_us == b->at_us && a->order > b->order"),
 ]
 

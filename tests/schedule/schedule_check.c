@@ -5,28 +5,32 @@
 
 /* --- the plan --- */
 
-static bool goes_on(const struct life *life, const struct sequence *sequence)
+bool life_needs_no_row(const struct life *life, const struct sequence *sequence)
 {
     uint32_t answer = sequence_answer_count(sequence) + sequence->pending;
-    return answer < sequence->sampling.max_tokens &&
-           sequence->token_count + sequence->pending < life->config.context;
+    return answer >= sequence->sampling.max_tokens ||
+           sequence->token_count + sequence->pending >= life->config.context;
 }
 
 bool life_awaits_token(const struct life *life, const struct sequence *sequence)
 {
     size_t cursor = 0;
-    if (sequence->state != SEQUENCE_DECODE || !sequence->needs_token || !goes_on(life, sequence))
+    if (sequence->state != SEQUENCE_DECODE || life_needs_no_row(life, sequence))
         return false;
+    if (flight_drafts(life, sequence) || !sequence->needs_token)
+        return flight_drafts(life, sequence);
     for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));)
         if (other->state == SEQUENCE_DECODE && other->needs_token && other->pending &&
-            goes_on(life, other) && (other == sequence || other->token_count > other->prompt_count))
+            !life_needs_no_row(life, other) &&
+            (other == sequence || other->token_count > other->prompt_count))
             return true;
     return false;
 }
 
 bool life_is_barred(const struct life *life, const struct sequence *sequence)
 {
-    return (sequence->pending && !goes_on(life, sequence)) || life_awaits_token(life, sequence);
+    return (sequence->pending && life_needs_no_row(life, sequence)) ||
+           life_awaits_token(life, sequence);
 }
 
 void check_before(struct life *life)
@@ -55,6 +59,18 @@ const struct planned_rows *life_part_of(const struct step_plan *plan,
     return NULL;
 }
 
+static void check_drafts(struct life *life, const struct planned_rows *part)
+{
+    const struct sequence *sequence = part->sequence;
+    uint32_t drafts = part->draft_count, more = sequence->pending + drafts;
+    uint32_t answer = sequence_answer_count(sequence) + more;
+    if (drafts && (drafts > life->config.draft_tokens || !part->decodes || !sequence->may_draft ||
+                   answer >= sequence->sampling.max_tokens ||
+                   sequence->token_count + more >= life->config.context))
+        life_fail(life, HOLDS_BUDGET, "%llu has %u drafts",
+                  (unsigned long long)sequence->key.request, drafts);
+}
+
 static void check_budget(struct life *life, const struct step_plan *plan)
 {
     uint32_t rows = 0, prompt_rows = 0;
@@ -67,10 +83,11 @@ static void check_budget(struct life *life, const struct step_plan *plan)
         if (!decodes && sequence->state != SEQUENCE_PREFILL)
             life_fail(life, HOLDS_BUDGET, "rows for a sequence in state %d", sequence->state);
         uint32_t end = part->first + part->row_count;
-        uint32_t token_count = sequence->token_count + sequence->pending;
+        uint32_t token_count = sequence->token_count + sequence->pending + part->draft_count;
+        check_drafts(life, part);
         if (part->row_count == 0 || end > token_count || part->first != sequence->computed ||
             part->decodes != decodes || part->samples != (end == token_count) ||
-            (decodes && part->row_count != 1))
+            (decodes && part->row_count != 1 + part->draft_count))
             life_fail(life, HOLDS_BUDGET, "rows %u to %u of %u", part->first, end, token_count);
         rows += part->row_count;
         prompt_rows += decodes ? 0 : part->row_count;
@@ -81,8 +98,30 @@ static void check_budget(struct life *life, const struct step_plan *plan)
                   plan->part_count);
 }
 
+bool life_are_held(const struct life *life, const struct step_plan *plan, bool offline)
+{
+    bool held = false;
+    for (uint32_t i = 0; life->config.prompts_first && i < plan->part_count; i++)
+        held |= !plan->parts[i].decodes && (offline || !life_is_offline(plan->parts[i].sequence));
+    return held;
+}
+
+/* Online answers have no rows: a prompt has, or had until this plan preempted it. */
+static bool may_be_held(const struct life *life, const struct step_plan *plan)
+{
+    bool held = life_are_held(life, plan, false);
+    for (uint32_t i = 0; life->config.prompts_first && i < life->before_count; i++)
+        held |= life->before[i].state == SEQUENCE_PREFILL && life_waits(life->before[i].sequence);
+    return held;
+}
+
 static void check_decodes(struct life *life, const struct step_plan *plan)
 {
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        if (plan->parts[i].decodes &&
+            life_are_held(life, plan, life_is_offline(plan->parts[i].sequence)))
+            life_fail(life, HOLDS_DECODES, "%llu decodes beside a prompt that goes first",
+                      (unsigned long long)plan->parts[i].sequence->key.request);
     uint32_t limit = life->config.max_batch_sequences < life->config.max_batch_tokens
                          ? life->config.max_batch_sequences
                          : life->config.max_batch_tokens;
@@ -98,8 +137,9 @@ static void check_decodes(struct life *life, const struct step_plan *plan)
         else
             absent++;
     }
-    life->happened[DID_FULL_BATCH] += absent > 0;
-    if (absent && had_place < limit)
+    bool held = may_be_held(life, plan);
+    life->happened[DID_FULL_BATCH] += absent > 0 && !held;
+    if (absent && had_place < limit && !held)
         life_fail(life, HOLDS_DECODES, "%u decodes have no row, %u of %u places are taken", absent,
                   had_place, limit);
 }
@@ -123,7 +163,7 @@ static void check_oldest(struct life *life, const struct step_plan *plan)
                   (unsigned long long)sequence->key.request);
     bool has_place = life->config.policy == POLICY_FCFS && oldest->state == SEQUENCE_DECODE &&
                      !life_is_offline(sequence) && sequence->tenant->turn == 0 && !oldest->barred &&
-                     !plan->drain;
+                     !plan->drain && !may_be_held(life, plan);
     bool has_no_memory = others == 1 && scheduler_load(life->scheduler).blocks[KV_BLOCK_FREE] == 0;
     if (has_place && !has_no_memory && !life_part_of(plan, sequence))
         life_fail(life, HOLDS_OLDEST, "%llu, oldest of the highest class, has no row",

@@ -43,15 +43,39 @@ void played_moves(struct life *life, const struct step_plan *plan)
         memcpy(life->blocks[plan->swap_ins[i].to], life->slots[plan->swap_ins[i].from], bytes);
 }
 
-uint32_t played_rows(struct life *life, const struct planned_rows *part)
+void played_rows(struct life *life, const struct planned_rows *part, uint32_t *drawn)
 {
     const struct sequence *sequence = part->sequence;
     check_reads(life, sequence, sequence->computed);
     uint64_t content = 0;
-    for (uint32_t i = 0; i < sequence->computed + part->row_count; i++) {
+    uint32_t end = part->first + part->row_count, sampled = end - 1 - part->draft_count;
+    for (uint32_t i = 0; i < end; i++) {
         content = life_content(content, sequence->tokens[i]);
         if (i >= sequence->computed)
             write_row(life, sequence, i, content);
+        if (i >= sampled)
+            drawn[i - sampled] = life_draw(content, sequence->sampling.seed);
     }
-    return life_draw(content, sequence->sampling.seed);
+}
+
+uint32_t played_drafts(void *context, const struct sequence *sequence, uint32_t skip, uint32_t most,
+                       uint32_t *drafts)
+{
+    struct life *life = context;
+    if (skip != sequence->pending)
+        life_fail(life, HOLDS_TOKEN, "drafts behind %u tokens, %u are in flight", skip,
+                  sequence->pending);
+    uint64_t content = 0, luck = rng_at(life->seed, 12, life->now_us + sequence->key.request);
+    uint32_t count = (uint32_t)(luck % (most + 1));
+    for (uint32_t i = 0; i < sequence->token_count; i++)
+        content = life_content(content, sequence->tokens[i]);
+    for (uint32_t i = 0; i < skip + count; i++) {
+        uint32_t token = life_draw(content, sequence->sampling.seed);
+        content = life_content(content, token);
+        if (i >= skip)
+            drafts[i - skip] = rng_at(luck, 1, i) % 4 ? token : token + 1;
+    }
+    life->happened[DID_DRAFT] += count > 0;
+    life->happened[DID_DRAFT_FED] += count > 0 && skip;
+    return count;
 }

@@ -11,6 +11,20 @@ static struct flight *flying(struct life *life)
     return life->flights[0].plan ? &life->flights[0] : NULL;
 }
 
+bool flight_drafts(const struct life *life, const struct sequence *sequence)
+{
+    const struct flight *before = &life->flights[0];
+    for (uint32_t i = 0; before->plan && i < before->plan->part_count; i++)
+        if (before->parts[i].sequence == sequence && before->parts[i].part->draft_count)
+            return true;
+    return false;
+}
+
+static uint32_t samples_of(const struct planned_rows *part)
+{
+    return part->samples ? 1 + part->draft_count : 0;
+}
+
 /* --- handing over --- */
 
 void check_fed(struct life *life, const struct step_plan *plan)
@@ -21,23 +35,31 @@ void check_fed(struct life *life, const struct step_plan *plan)
         life_fail(life, HOLDS_FLIGHT, "a plan that drains has rows, or nothing to wait for");
     if (before && plan->swap_out_count)
         life_fail(life, HOLDS_FLIGHT, "a block is swapped out while a step is in flight");
+    /* Moves have a stream of their own, which doesn't wait for the steps'. */
+    for (uint32_t i = 0; before && i < plan->swap_in_count; i++)
+        if (before->holds[plan->swap_ins[i].to])
+            life_fail(life, HOLDS_FLIGHT, "block %u of a step in flight is swapped into",
+                      plan->swap_ins[i].to);
     for (uint32_t i = 0; i < plan->part_count; i++) {
         const struct planned_rows *part = &plan->parts[i];
         const struct sequence *sequence = part->sequence;
         unsigned long long request = sequence->key.request;
+        uint32_t scored;
+        if (before && sequence_rows_to_score(sequence, part->row_count, &scored))
+            life_fail(life, HOLDS_FLIGHT, "%llu has logprobs of a prompt behind a step", request);
         if (life_is_barred(life, sequence))
             life_fail(life, HOLDS_TOKEN, "%llu must have its last token first, or needs no row",
                       request);
-        if (part->first + part->row_count <= sequence->token_count) {
+        if (part->first + part->row_count - part->draft_count <= sequence->token_count) {
             if (part->token_from != PLANNED_TOKENS_KNOWN)
                 life_fail(life, HOLDS_TOKEN, "%llu is fed a token that is known", request);
             continue;
         }
         uint32_t sample = 0, at = 0;
         while (before && at < before->plan->part_count && before->parts[at].sequence != sequence)
-            sample += before->parts[at++].part->samples;
+            sample += samples_of(before->parts[at++].part);
         if (!before || at == before->plan->part_count || !before->parts[at].part->samples ||
-            part->token_from != sample || part->row_count != 1)
+            part->token_from != sample || part->row_count != 1 + part->draft_count)
             life_fail(life, HOLDS_TOKEN, "%llu has a row before its token is known", request);
         life->happened[DID_FEED]++;
     }
@@ -55,7 +77,8 @@ static void take_off(struct life *life, struct flight *flight, const struct step
                                      .known = sequence->token_count,
                                      .block_count = sequence->block_count,
                                      .seed = (uint32_t)sequence->sampling.seed};
-        memcpy(part->tokens, sequence->tokens, part->known * sizeof *part->tokens);
+        uint32_t end = plan->parts[i].first + plan->parts[i].row_count;
+        memcpy(part->tokens, sequence->tokens, end * sizeof *part->tokens);
         memcpy(part->blocks, sequence->blocks, part->block_count * sizeof *part->blocks);
         for (uint32_t k = 0; k < part->block_count; k++)
             flight->holds[part->blocks[k]] = true;
@@ -98,10 +121,12 @@ static void check_block(struct life *life, const struct flight_part *part, uint3
 static void compute_part(struct life *life, const struct flight *before, struct flight_part *part)
 {
     uint32_t per = life->config.block_tokens, end = part->part->first + part->part->row_count;
+    uint32_t sampled = end - 1 - part->part->draft_count;
     uint64_t content = 0;
     for (uint32_t i = 0; i < end; i++) {
-        content = life_content(content, i < part->known ? part->tokens[i]
-                                                        : before->samples[part->part->token_from]);
+        bool fed = i == part->known && part->part->token_from != PLANNED_TOKENS_KNOWN;
+        content =
+            life_content(content, fed ? before->samples[part->part->token_from] : part->tokens[i]);
         uint32_t block = part->blocks[i / per];
         if (i < part->part->first && life->blocks[block][i % per] != content)
             life_fail(life, HOLDS_CONTENT, "row %u of block %u is another's in a step in flight", i,
@@ -110,8 +135,9 @@ static void compute_part(struct life *life, const struct flight *before, struct 
             continue;
         check_block(life, part, block);
         life->blocks[block][i % per] = content;
+        if (i >= sampled)
+            part->drawn[i - sampled] = life_draw(content, part->seed);
     }
-    part->drawn = life_draw(content, part->seed);
 }
 
 /* `before`: the step before it, with its samples. */
@@ -126,8 +152,8 @@ static void compute(struct life *life, const struct flight *before, struct fligh
                life->slots[flight->plan->swap_ins[i].from], sizeof life->blocks[0]);
     for (uint32_t i = 0; i < flight->plan->part_count; i++) {
         compute_part(life, before, &flight->parts[i]);
-        if (flight->parts[i].part->samples)
-            flight->samples[samples++] = flight->parts[i].drawn;
+        for (uint32_t k = 0; k < samples_of(flight->parts[i].part); k++)
+            flight->samples[samples++] = flight->parts[i].drawn[k];
     }
 }
 

@@ -20,10 +20,11 @@ const char *life_invariant_name(enum life_invariant invariant)
 const char *life_event_name(enum life_event event)
 {
     static const char *const names[] = {
-        "added",      "refused",    "reserved",  "overtaken", "admitted",  "swapped", "dropped",
-        "swapped in", "recomputed", "cancelled", "failed",    "hit",       "evicted", "full batch",
-        "promoted",   "bound",      "finished",  "missed",    "held back", "awaited", "took turns",
-        "fed",        "late",       "deferred",  "drained",   "broke"};
+        "added",     "refused",    "reserved",   "overtaken",  "admitted", "swapped",
+        "dropped",   "swapped in", "recomputed", "cancelled",  "failed",   "hit",
+        "evicted",   "full batch", "promoted",   "bound",      "finished", "missed",
+        "held back", "awaited",    "took turns", "fed",        "late",     "deferred",
+        "drained",   "broke",      "drafted",    "drafted on", "accepted", "rejected"};
     return names[event];
 }
 
@@ -97,16 +98,33 @@ static void count_moves(struct life *life, const struct step_plan *plan)
                plan->swap_out_count, plan->swap_in_count, load.blocks[KV_BLOCK_FREE], load.waiting);
 }
 
-void life_tell(struct life *life, const struct planned_rows *part, uint32_t token)
+static void fail(struct life *life, struct sequence *sequence)
+{
+    life->happened[DID_FAIL]++;
+    flight_lost(life, sequence, false);
+    scheduler_fail(life->scheduler, sequence);
+}
+
+void life_tell(struct life *life, const struct planned_rows *part, const uint32_t *drawn)
 {
     struct sequence *sequence = part->sequence;
     if (part->samples && life_chance(life, 200)) {
-        life->happened[DID_FAIL]++;
-        flight_lost(life, sequence, false);
-        scheduler_fail(life->scheduler, sequence);
+        fail(life, sequence);
         return;
     }
-    enum finish_reason finish = scheduler_rows_done(life->scheduler, part, token);
+    enum finish_reason finish = scheduler_rows_done(life->scheduler, part, drawn[0]);
+    uint32_t taken = 1;
+    for (; finish == FINISH_NONE && scheduler_draft_holds(part); taken++) {
+        if (taken > part->draft_count)
+            life_fail(life, HOLDS_TOKEN, "a token of a row that there isn't");
+        life->happened[DID_ACCEPT]++;
+        if (rng_at(life->seed, 13, life->now_us + sequence->key.request) % 100 == 0) {
+            fail(life, sequence);
+            return;
+        }
+        finish = scheduler_draft_done(life->scheduler, part, drawn[taken]);
+    }
+    life->happened[DID_REJECT] += finish == FINISH_NONE && taken <= part->draft_count;
     life->happened[DID_RECOMPUTE] +=
         !part->decodes && part->samples &&
         sequence->emitted_count > life_shadow(life, sequence->key)->token_count;
@@ -116,10 +134,10 @@ void life_tell(struct life *life, const struct planned_rows *part, uint32_t toke
 
 static void run_plan(struct life *life, const struct step_plan *plan)
 {
-    uint32_t drawn[LIFE_SEQUENCES];
+    uint32_t drawn[LIFE_SEQUENCES][1 + LIFE_DRAFTS];
     played_moves(life, plan);
     for (uint32_t i = 0; i < plan->part_count; i++)
-        drawn[i] = played_rows(life, &plan->parts[i]);
+        played_rows(life, &plan->parts[i], drawn[i]);
     uint64_t took_us = 1 + life_below(life, 30000);
     life->now_us += took_us;
     check_learns(life, plan, took_us);
@@ -158,6 +176,9 @@ static void end_missed(struct life *life)
         life->happened[DID_MISS]++;
         if (sequence->deadline_us == UINT64_MAX)
             life_fail(life, HOLDS_DEADLINE, "one without a deadline misses it");
+        if (sequence->pending && life_needs_no_row(life, sequence))
+            life_fail(life, HOLDS_DEADLINE, "%llu is ended, and its last token is in flight",
+                      (unsigned long long)sequence->key.request);
         life_trace(life, "%llu.%u misses its deadline", (unsigned long long)sequence->key.request,
                    sequence->key.attempt);
         if (life_waits(sequence) || life_chance(life, 2))
@@ -227,9 +248,15 @@ static void begin(struct life *life, bool runs_ahead)
         .eviction = (enum eviction_policy)life_below(life, EVICTION_POLICIES),
         .turn_tokens = 1 + (uint32_t)(rng_at(life->seed, 4, 0) % 64),
         .table_seed = seed,
+        .draft_tokens = (uint32_t)(rng_at(life->seed, 10, 0) % (2 * LIFE_DRAFTS)),
+        .drafter = played_drafts,
+        .drafter_context = life,
         .runs_ahead = runs_ahead};
+    if (life->config.draft_tokens > LIFE_DRAFTS) /* in almost half of the lives there are none */
+        life->config.draft_tokens = 0;
     life->config.max_batch_tokens =
         life->config.max_batch_sequences + (life_chance(life, 2) ? chunk : life_below(life, 4));
+    life->config.prompts_first = rng_at(life->seed, 9, 0) % 6 == 0;
     life->cost = cost;
     /* Not from life->rng: a life without them goes on as it did before there were any. */
     uint64_t kind = rng_at(life->seed, 7, 0);

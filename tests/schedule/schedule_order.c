@@ -103,12 +103,18 @@ static bool is_held_by_share(struct life *life, const struct sequence *sequence)
     return false;
 }
 
+/* Rows that give logprobs of a prompt aren't taken from the cache. */
+static uint32_t reusable(const struct sequence *sequence)
+{
+    return sequence_scores(sequence) ? sequence->score_next : sequence->token_count;
+}
+
 /* Blocks of the prompt that both have, whole, with the last row of `sequence` behind them. */
 static uint32_t blocks_alike(const struct life *life, const struct sequence *sequence,
                              const struct sequence *other)
 {
     uint32_t same = 0;
-    while (same < other->prompt_count && same + 1 < sequence->token_count &&
+    while (same < other->prompt_count && same + 1 < reusable(sequence) &&
            sequence->tokens[same] == other->tokens[same])
         same++;
     return prefix_hash_equal(sequence->root, other->root) ? same / life->config.block_tokens : 0;
@@ -154,7 +160,7 @@ static bool awaits_sibling(const struct life *life, const struct sequence *seque
             return true;
     }
     uint32_t cached = prefix_cache_match(scheduler_prefix_cache(life->scheduler), sequence->root,
-                                         sequence->tokens, sequence->token_count)
+                                         sequence->tokens, reusable(sequence))
                           .blocks;
     return most > cached && 2 * (most - cached) * per >= sequence->token_count - cached * per;
 }

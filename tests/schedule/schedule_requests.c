@@ -49,7 +49,10 @@ static void arrive(struct life *life)
         .deadline_left_us =
             life->deadlines && life_chance(life, 3) ? 1 + life_below(life, 2000000) : 0,
         .sampling = sampling_default(),
-        .needs_token = rng_at(life->seed, 8, life->next_request) % 4 == 0};
+        .needs_token = rng_at(life->seed, 8, life->next_request) % 4 == 0,
+        .may_draft = rng_at(life->seed, 11, life->next_request) % 4 > 0};
+    spec.sampling.prompt_logprobs = rng_at(life->seed, 14, life->next_request) % 8 == 0;
+    spec.sampling.prompt_logprobs_from = 1;
     spec.emitted_count = life_chance(life, 4) ? life_below(life, spec.token_count) : 0;
     spec.sampling.max_tokens = spec.emitted_count + 1 + life_below(life, 30);
     spec.sampling.seed = life_below(life, 1000);

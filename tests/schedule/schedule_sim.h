@@ -22,6 +22,7 @@
 #define LIFE_SLOTS        32
 #define LIFE_SEQUENCES    24
 #define LIFE_CONTEXT      64
+#define LIFE_DRAFTS       5 /* drafts of one answer in a step */
 #define LIFE_END_ID       2
 #define LIFE_DRAIN_STEPS  4000 /* by then a life without new requests is over */
 
@@ -32,7 +33,9 @@ enum life_invariant {
     HOLDS_WRITE,   /* no block is written that two hold or that is cached */
     /* blocks named to another worker stay in place while it reads or writes them */
     HOLDS_TOLD,
-    HOLDS_BUDGET, /* rows, sequences and prompt rows of a step are within their limits */
+    /* Rows, sequences and prompt rows of a step are within their limits. Drafts are no more than an
+     * answer may still draw tokens. */
+    HOLDS_BUDGET,
     /* beside online decodes prompts have as many rows as fit chunk_us, and at least the minimum */
     HOLDS_TIME,
     HOLDS_DECODES, /* no decode waits for a prompt's rows; fcfs: no begun prompt for a new one's */
@@ -56,7 +59,8 @@ enum life_invariant {
     HOLDS_DEADLINE,
     /* a sequence starved beyond the bound goes before others; starved ones by arrival */
     HOLDS_STARVE,
-    /* no block of a step in flight is free, and none that the step writes is another's */
+    /* No block of a step in flight is free, or moved, and none that the step writes is another's.
+     * Nothing that the host waits for in the middle of a step is planned behind one. */
     HOLDS_FLIGHT,
     /* No row comes before its token is known here, unless the step in flight draws and feeds it. No
      * result counts for a sequence that has ended. */
@@ -95,6 +99,10 @@ enum life_event {
     DID_DEFER,      /* a sequence was removed while it was in flight */
     DID_DRAIN,      /* a preemption waited for the step in flight */
     DID_BREAK,      /* a step failed while another one was queued behind it */
+    DID_DRAFT,      /* a part had drafts */
+    DID_DRAFT_FED,  /* behind a token that only the device knew */
+    DID_ACCEPT,     /* a draft was what the row before it drew */
+    DID_REJECT,     /* a draft was not */
     DID_COUNT
 };
 const char *life_event_name(enum life_event event);
@@ -124,15 +132,15 @@ struct flight_part {
     struct sequence *sequence;
     bool ended; /* the sequence ended, failed or was removed meanwhile */
     uint32_t known, tokens[LIFE_CONTEXT];
-    uint32_t block_count, blocks[LIFE_BLOCKS], seed, drawn;
+    uint32_t block_count, blocks[LIFE_BLOCKS], seed, drawn[1 + LIFE_DRAFTS];
 };
 struct flight {
     const struct step_plan *plan; /* NULL: none */
     bool computed, fails;
     uint64_t took_us;
     struct flight_part parts[LIFE_SEQUENCES];
-    uint32_t samples[LIFE_SEQUENCES]; /* drawn tokens */
-    bool holds[LIFE_BLOCKS];          /* blocks that it uses, or that its sequences hold */
+    uint32_t samples[LIFE_SEQUENCES * (1 + LIFE_DRAFTS)]; /* drawn tokens */
+    bool holds[LIFE_BLOCKS]; /* blocks that it uses, or that its sequences hold */
 };
 
 struct life {
@@ -180,8 +188,11 @@ void requests_remove(struct life *life, struct sequence *sequence);
 /* A sender writes a prompt into landing blocks as far as `rows`, each row once. */
 void played_land(struct life *life, const struct sequence *sequence, uint32_t rows);
 void played_moves(struct life *life, const struct step_plan *plan);
-/* returns the drawn token */
-uint32_t played_rows(struct life *life, const struct planned_rows *part);
+/* `drawn`: the tokens of the part's samples */
+void played_rows(struct life *life, const struct planned_rows *part, uint32_t *drawn);
+/* The scheduler_drafter: proposes what the sequence will draw, with some errors. */
+uint32_t played_drafts(void *context, const struct sequence *sequence, uint32_t skip, uint32_t most,
+                       uint32_t *drafts);
 
 static inline bool life_waits(const struct sequence *sequence)
 {
@@ -209,11 +220,15 @@ void flight_lost(struct life *life, struct sequence *sequence, bool removed);
 /* Returns how many blocks only steps in flight hold. `holds`: blocks of sequences that are here. */
 uint32_t flight_blocks(struct life *life, const uint32_t *holds);
 void check_fed(struct life *life, const struct step_plan *plan);
-/* A part's sequence got its result, if that counts. */
-void life_tell(struct life *life, const struct planned_rows *part, uint32_t token);
+/* Drafts of the sequence are in the step in flight. */
+bool flight_drafts(const struct life *life, const struct sequence *sequence);
+/* A part's sequence got its result, if that counts. `drawn`: the tokens of its samples. */
+void life_tell(struct life *life, const struct planned_rows *part, const uint32_t *drawn);
 
+/* Its answer ends by count with the tokens in flight. */
+bool life_needs_no_row(const struct life *life, const struct sequence *sequence);
 /* The host must know its last token before its next row, and that token is in flight, or it waits
- * for others that are so. */
+ * for others that are so. Or drafts of it are in flight. */
 bool life_awaits_token(const struct life *life, const struct sequence *sequence);
 /* It may have no row in this plan: it awaits a token, or its last one is in flight. */
 bool life_is_barred(const struct life *life, const struct sequence *sequence);
@@ -225,6 +240,9 @@ void check_waiting(struct life *life);
 void check_plan(struct life *life, const struct step_plan *plan);
 void check_time(struct life *life, const struct step_plan *plan);
 void check_learns(struct life *life, const struct step_plan *plan, uint64_t took_us);
+/* Returns true if prompts go first, and the plan has rows of one: answers have none. `offline`:
+ * offline answers, which offline prompts hold up, too. */
+bool life_are_held(const struct life *life, const struct step_plan *plan, bool offline);
 /* the order in which sequences get rows */
 void check_order(struct life *life, const struct step_plan *plan);
 /* Returns true if online answers are in the step and the time for prompts beside them is used up,

@@ -5,7 +5,7 @@
 struct chunk {
     bool timed;     /* others wait for answers in it */
     bool disturbed; /* some of the step were left out again: they were preempted */
-    uint32_t rows, decodes;
+    uint32_t rows, decodes, decode_rows;
     double us;
     bool one_more_fits; /* the next row of a prompt with rows left still fits */
     bool some_left;
@@ -14,11 +14,13 @@ struct chunk {
 static struct chunk chunk_of(struct life *life, const struct step_plan *plan)
 {
     struct chunk chunk = {.one_more_fits = true};
+    bool held = life_are_held(life, plan, false);
     for (uint32_t i = 0; i < plan->part_count; i++) {
         const struct planned_rows *part = &plan->parts[i];
         if (part->decodes) {
             chunk.timed |= life->config.chunk_us && !life_is_offline(part->sequence);
             chunk.decodes++;
+            chunk.decode_rows += part->row_count;
             continue;
         }
         chunk.rows += part->row_count;
@@ -29,8 +31,8 @@ static struct chunk chunk_of(struct life *life, const struct step_plan *plan)
         const struct planned_rows *part = life_part_of(plan, sequence);
         uint32_t end = sequence->computed + (part ? part->row_count : 0);
         chunk.disturbed |= sequence->state != life->before[i].state;
-        chunk.timed |=
-            life->config.chunk_us && life->before[i].awaits_token && !life_is_offline(sequence);
+        chunk.timed |= life->config.chunk_us && life->before[i].awaits_token && !held &&
+                       !life_is_offline(sequence);
         if (sequence->state != SEQUENCE_PREFILL || end == sequence->prompt_count)
             continue;
         double us = cost_model_prefill_us(&life->cost, end, 1);
@@ -75,5 +77,6 @@ void check_learns(struct life *life, const struct step_plan *plan, uint64_t took
     struct chunk chunk = chunk_of(life, plan);
     if (plan->part_count)
         cost_model_learn_step(&life->cost, chunk.us,
-                              cost_model_decode_us(&life->cost, chunk.decodes), (double)took_us);
+                              cost_model_decode_us(&life->cost, chunk.decode_rows),
+                              (double)took_us);
 }

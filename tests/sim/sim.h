@@ -381,6 +381,8 @@ struct sim_request {
     bool bound;        /* its decode worker was chosen after Opened */
     bool budget_waits; /* for a token; then its place: */
     struct life_action budget_place;
+    uint64_t left_queue_of; /* this worker's queue was empty during: */
+    uint32_t left_queue_attempt;
     bool router_died; /* and the request with it */
     uint32_t costs;   /* decode workers lost under it after their first token */
     struct {          /* and before it: costs a run if it had been answered HELD */
@@ -419,8 +421,9 @@ struct sim {
     bool misfits[SIM_MAX_WORKERS + 1][SIM_MAX_WORKERS + 1];
     struct breakers breakers;
     struct step_watch watches[SIM_MAX_WORKERS + 1];
-    bool struck[SIM_MAX_WORKERS + 1];       /* a fault has struck the worker, or its links */
-    uint64_t watch_us[SIM_MAX_WORKERS + 1]; /* time of its EVENT_WATCH; UINT64_MAX: none */
+    bool struck[SIM_MAX_WORKERS + 1];        /* a fault has struck the worker, or its links */
+    uint64_t queued_us[SIM_MAX_WORKERS + 1]; /* its last report of a queue; 0: none */
+    uint64_t watch_us[SIM_MAX_WORKERS + 1];  /* time of its EVENT_WATCH; UINT64_MAX: none */
     struct retry_budget budget;
     uint32_t arrivals, paid; /* retries that the budget paid for */
     uint32_t variants[SIM_MAX_WORKERS + 1];

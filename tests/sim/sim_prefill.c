@@ -4,7 +4,9 @@
 
 #include <string.h>
 
-static const uint32_t checksums[SIM_MAX_BLOCKS]; /* flips are marked in the tags */
+/* flips are marked in the tags */
+static const uint32_t checksums[SIM_MAX_BLOCKS];
+static const uint64_t sums[SIM_MAX_BLOCKS];
 
 void sim_prefill_start(struct sim *sim, uint32_t process)
 {
@@ -149,6 +151,7 @@ static void execute(struct sim *sim, uint32_t process, const struct sim_message 
             message.kind = MESSAGE_PEER_UP;
             message.up = action->message;
             message.up.checksums = checksums;
+            message.up.sums = sums;
             sim_send(sim, (uint32_t)action->peer, process, &message);
             break;
         }
@@ -232,10 +235,8 @@ static void from_step(struct sim *sim, uint32_t process, const struct sim_event 
 {
     struct sim_process *p = &sim->processes[process];
     const struct sim_message *m = &event->message;
-    struct source_completion completion = {.first_token = m->token.id,
-                                           .finish = m->token.finish,
-                                           .checksum_count = sim_blocks_for(m->token_count),
-                                           .checksums = checksums};
+    struct source_completion completion = {
+        .first_token = m->token.id, .finish = m->token.finish, .sums = {sums, checksums}};
     switch (event->value) {
     case STEP_RESERVED:
         source_on_reserved(p->sources, sim->now_us, m->request, m->attempt, m->blocks,
@@ -243,7 +244,7 @@ static void from_step(struct sim *sim, uint32_t process, const struct sim_event 
         break;
     case STEP_COMPUTED:
         source_on_computed(p->sources, sim->now_us, m->request, m->attempt, m->token_count,
-                           &p->source_out);
+                           (struct source_sums){sums, checksums}, &p->source_out);
         break;
     case STEP_COMPLETED:
         source_on_completed(p->sources, sim->now_us, m->request, m->attempt, &completion,

@@ -36,7 +36,7 @@ static void send_down(struct sim *sim, struct sim_request *request,
         sim_fail(sim, HOLDS_ORDER, "Decode of %llu.%u before its handle is open",
                  (unsigned long long)message.request, message.attempt);
     if (action->kind == LIFE_SEND_DECODE && action->with_handle && !request->bound &&
-        request->life.limits.bind_late)
+        request->life.limits.bind_late && !sim->leaving[action->worker])
         sim_fail(sim, HOLDS_ORDER, "Decode of %llu.%u at the worker that was guessed",
                  (unsigned long long)message.request, message.attempt);
     if (action->kind == LIFE_SEND_DECODE && action->with_handle) {
@@ -245,12 +245,14 @@ static bool is_barred(const struct sim *sim, const struct breaker *breaker)
     return sim->now_us < breaker->probe_us + probe_us;
 }
 
+/* The pair counts while both are offered: a handle may be held by one that hangs or leaves. */
 static bool bars(struct sim *sim, struct pair pair, const struct outs *outs, bool has_handle)
 {
     struct breakers *all = &sim->breakers;
     return (pair.prefill && !has_handle && is_barred(sim, breakers_of(all, pair.prefill))) ||
            is_barred(sim, breakers_of(all, pair.decode)) ||
-           (!outs->crowded && is_barred(sim, breakers_of_pair(all, pair.prefill, pair.decode)));
+           (!outs->crowded && is_offered(sim, pair.prefill) &&
+            is_barred(sim, breakers_of_pair(all, pair.prefill, pair.decode)));
 }
 
 /* Checks a choice among the pairs that fit: none is taken that is barred, where another isn't. */
@@ -378,6 +380,8 @@ static void on_message(struct sim *sim, const struct sim_event *event)
     request_life_on_sign(&request->life, sim->now_us, worker, m->attempt);
     switch (m->kind) {
     case MESSAGE_OPENED:
+        if (request->life.decode && sim->leaving[request->life.decode])
+            request_life_keep_guess(&request->life);
         if (request_life_on_opened(&request->life, worker, m->attempt, m->handle.ref, &out))
             request->handle = *m;
         break;
@@ -506,6 +510,15 @@ static void left_silent(struct sim *sim, struct sim_request *request, uint32_t w
 {
     if (has_queue(sim, worker) || (sim->watches[worker].hangs && !is_replaceable(sim, worker)))
         return;
+    uint64_t queued_us = sim->queued_us[worker];
+    uint32_t attempt = request->life.attempt;
+    bool left = request->left_queue_of == worker && request->left_queue_attempt == attempt;
+    if (!left && queued_us && sim->now_us - queued_us < SIM_SIGN_LIMIT_US) {
+        request->left_queue_of = worker;
+        request->left_queue_attempt = attempt;
+        request_life_on_sign(&request->life, queued_us, worker, attempt);
+        return;
+    }
     bool hung = sim->processes[request->life.prefill].hung_us ||
                 sim->processes[request->life.decode].hung_us;
     if (!sim->message_lost && !hung) /* the protocol itself leaves no request behind */
@@ -537,6 +550,8 @@ void sim_router_load(struct sim *sim, uint32_t worker)
         .busy_us = p->hung_until_us > sim->now_us ? sim->now_us - p->hung_us : 0};
     for (uint32_t i = 0; i < SIM_MAX_JOBS; i++)
         seen.running += p->jobs[i].serial && p->jobs[i].block_count;
+    if (has_queue(sim, worker))
+        sim->queued_us[worker] = sim->now_us;
     if (step_watch_report(&sim->watches[worker], &seen, sim->now_us))
         sim_trace(sim, ROUTER, "sees that %s gets on", sim_name(sim, worker));
     watch_at(sim, worker, step_watch_next_us(&sim->watches[worker], SIM_STEP_LIMIT_US));
@@ -634,7 +649,10 @@ void sim_router_restart(struct sim *sim)
         struct sim_request *request = &sim->requests[i];
         if (!request->arrived || request->life.state == REQUEST_ENDED)
             continue;
-        request->life.state = REQUEST_ENDED; /* its client sees a broken connection */
+        /* Its client sees a broken connection. The next router has never heard of it. */
+        request->life = (struct request_life){.state = REQUEST_ENDED,
+                                              .attempt = request->life.attempt,
+                                              .delivered = request->delivered};
         request->router_died = true;
         request->finishes++;
         request->finish_us = sim->now_us;
@@ -645,6 +663,7 @@ void sim_router_restart(struct sim *sim)
     for (uint32_t i = 0; i <= sim->worker_count; i++) {
         sim->watches[i] = (struct step_watch){0};
         sim->watch_us[i] = UINT64_MAX;
+        sim->queued_us[i] = 0;
     }
     sim_push(sim, EVENT_RESTART, ROUTER, sim_between(sim, DRAW_CONNECT, 1000, 50000));
 }

@@ -23,11 +23,15 @@ static inline void text_peer_up(struct str *s, const struct peer_up *m)
     str_addf(s, "%s %llu.%u", peer_up_kind_name(m->kind), U(m->request), m->attempt);
     if (m->kind == PEER_READY)
         str_addf(s, " %u", m->ready_tokens);
+    if (m->kind == PEER_READY && m->sum_count)
+        str_addf(s, " sums %u+%u", m->sum_first, m->sum_count);
     if (m->kind == PEER_EXTENDED)
         str_addf(s, " %llu", U(m->left_us));
     if (m->kind == PEER_COMPLETE) {
         str_addf(s, " token %u %s", m->first_token, finish_reason_name(m->finish));
-        text_ids(s, " sums", m->checksums, m->checksum_count);
+        str_add(s, " sums");
+        for (uint32_t i = 0; i < m->sum_count; i++)
+            str_addf(s, " %llu", U(m->sums[i]));
     }
 }
 
@@ -64,7 +68,7 @@ static inline void text_sink_blocks(struct str *s, const struct sink_action *a)
     } else {
         str_addf(s, "verify %llu.%u", U(a->request), a->attempt);
         for (uint32_t i = 0; i < a->block_count; i++)
-            str_addf(s, " %u=%u", a->local[i], a->checksums[i]);
+            str_addf(s, " %u=%llu%s", a->local[i], U(a->sums[i]), a->crc ? " crc" : "");
     }
 }
 

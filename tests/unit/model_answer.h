@@ -23,7 +23,7 @@ static inline uint64_t model_answer(struct engine_config config)
                                 .blocks = blocks,
                                 .block_count = 1,
                                 .prompt_rows = 4,
-                                .sample = true,
+                                .sample_count = 1,
                                 .sampling = &sampling};
     struct engine *engine;
     struct error err;
@@ -32,8 +32,8 @@ static inline uint64_t model_answer(struct engine_config config)
         engine_step(engine, &s, 1, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     engine_close(engine);
-    assert_int_not_equal(s.logits_hash, 0);
-    return s.logits_hash;
+    assert_int_not_equal(s.drawn.logits_hash, 0);
+    return s.drawn.logits_hash;
 }
 
 #endif

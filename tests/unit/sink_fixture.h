@@ -20,6 +20,8 @@
 #define RECONNECT   50
 #define BLOCK_BYTES 16
 
+static const uint64_t sink_sums[] = {50, 60, 70, 80};
+
 struct fixture {
     struct sink_table *table;
     struct sink_actions out;
@@ -28,10 +30,11 @@ struct fixture {
     uint64_t cookie; /* from the latest READ or VERIFY */
 };
 
-static inline int setup(void **state)
+static inline int setup_with(void **state, bool mixed_numerics)
 {
     static struct fixture f;
-    struct sink_config config = {.vocab = VOCAB,
+    struct sink_config config = {.mixed_numerics = mixed_numerics,
+                                 .vocab = VOCAB,
                                  .model_hash = 1,
                                  .layout_hash = 2,
                                  .numerics_id = 3,
@@ -54,6 +57,11 @@ static inline int setup(void **state)
     str_init(&f.text, 4096);
     *state = &f;
     return 0;
+}
+
+static inline int setup(void **state)
+{
+    return setup_with(state, false);
 }
 
 static inline int teardown(void **state)
@@ -125,14 +133,28 @@ static inline void ready(struct fixture *f, uint32_t attempt, uint32_t tokens)
     answer(f, 1, attempt, (struct peer_up){.kind = PEER_READY, .ready_tokens = tokens});
 }
 
+/* With the sums of blocks `first` .. `first + count - 1`. */
+static inline void ready_with(struct fixture *f, uint32_t tokens, uint32_t first, uint32_t count)
+{
+    answer(f, 1, 1,
+           (struct peer_up){.kind = PEER_READY,
+                            .ready_tokens = tokens,
+                            .sum_first = first,
+                            .sum_count = count,
+                            .sums = sink_sums + first});
+}
+
+static inline void verified(struct fixture *f, bool good)
+{
+    sink_on_verified(f->table, f->now_us, f->cookie, good, &f->out);
+}
+
 static inline void complete(struct fixture *f, uint32_t attempt, uint32_t block_count)
 {
-    static const uint32_t sums[] = {50, 60, 70, 80};
-    answer(f, 1, attempt,
-           (struct peer_up){.kind = PEER_COMPLETE,
-                            .first_token = 42,
-                            .checksum_count = block_count,
-                            .checksums = sums});
+    answer(
+        f, 1, attempt,
+        (struct peer_up){
+            .kind = PEER_COMPLETE, .first_token = 42, .sum_count = block_count, .sums = sink_sums});
 }
 
 static inline void plain(struct fixture *f, uint32_t attempt, enum peer_up_kind kind)
@@ -164,7 +186,7 @@ static inline void subscribe_one(struct fixture *f)
     expect(f, "");
 }
 
-/* Ends the read; the sink asks for the checksums. */
+/* All is read; the last block is compared. */
 static inline void read_one(struct fixture *f)
 {
     subscribe_one(f);
@@ -173,15 +195,19 @@ static inline void read_one(struct fixture *f)
     read_done(f, STATUS_OK);
     expect(f, "");
     complete(f, 1, 3);
-    expect(f, "read 1.1 15>32");
+    expect(f, "verify 1.1 30=50 31=60; read 1.1 15>32");
+    verified(f, true);
+    expect(f, "");
     read_done(f, STATUS_OK);
-    expect(f, "verify 1.1 30=50 31=60 32=70");
+    expect(f, "verify 1.1 32=70");
+    assert_true(sink_is_verifying(f->table, f->cookie));
 }
 
 static inline void confirm_one(struct fixture *f)
 {
     read_one(f);
     sink_on_verified(f->table, f->now_us, f->cookie, true, &f->out);
+    assert_false(sink_is_verifying(f->table, f->cookie));
     expect(f, ">9 confirm 1.1 h0.1");
 }
 

@@ -1,77 +1,23 @@
 /* admission: which requests are rejected, how softly that starts, and what it learns. */
-#include "router/planner/admission.h"
+#include "admission_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-#define SURE_MISS 0.999
-#define SURE_HIT  0.001
-
-/* Judges one that comes when no other has come for long: nothing stands before it. */
-static enum admission_verdict judge_at(struct admission_class *of,
-                                       struct admission_request *request,
-                                       enum admission_stage stage, double raw, struct rng *rng)
-{
-    const struct admission_ask ask = {.raw = raw,
-                                      .prompt_us = 1000,
-                                      .tokens = 100,
-                                      .now_us = of->judged_us + 2 * ADMISSION_QUIET_US};
-    return admission_judge(of, request, stage, &ask, rng);
-}
-
-static enum admission_verdict judge(struct admission_class *of, struct admission_request *request,
-                                    double raw, struct rng *rng)
-{
-    return judge_at(of, request, ADMISSION_TURN, raw, rng);
-}
-
-/* `count` requests, half of which are predicted to miss and do if `come_true`. None is rejected
- * where the class takes all. Returns the rejected. */
-static int serve(struct admission_class *of, int count, bool come_true, struct rng *rng)
-{
-    int rejected = 0;
-    for (int i = 0; i < count; i++) {
-        struct admission_request request = {.let_through = false};
-        bool miss = i % 2;
-        if (judge(of, &request, miss ? SURE_MISS : SURE_HIT, rng) == ADMISSION_REJECTED)
-            rejected++;
-        else
-            admission_ended(of, &request, miss && come_true);
-    }
-    return rejected;
-}
-
-/* Returns a class with a calibration that has just become good. */
-static struct admission_class calibrated(struct rng *rng)
-{
-    struct admission_class of;
-    admission_class_init(&of, true);
-    assert_int_equal(serve(&of, CALIBRATION_LEAST, true, rng), 0);
-    assert_true(calibration_is_good(&of.calibrations[ADMISSION_TURN]));
-    return of;
-}
+static const struct slo_objective none = {0};
 
 static void test_a_class_without_objectives_rejects_nothing(void **state)
 {
     (void)state;
     struct rng rng = rng_seeded(1);
     struct admission_class of;
-    admission_class_init(&of, false);
-    assert_int_equal(serve(&of, 5000, true, &rng), 0);
-    assert_int_equal(of.calibrations[ADMISSION_TURN].requests, 0);
+    admission_class_init(&of, &none);
+    assert_true(!serve(&of, 5000, true, &rng) && !of.calibrations[ADMISSION_TURN].requests);
 }
 
 static void test_nothing_is_rejected_before_the_class_is_calibrated(void **state)
 {
     (void)state;
     struct rng rng = rng_seeded(2);
-    struct admission_class of;
-    admission_class_init(&of, true);
-    assert_int_equal(serve(&of, CALIBRATION_LEAST, true, &rng), 0);
-    assert_true(serve(&of, 200, true, &rng) > 0);
+    struct admission_class of = fresh();
+    assert_true(!serve(&of, CALIBRATION_LEAST, true, &rng) && serve(&of, 200, true, &rng) > 0);
 }
 
 /* Predictions that don't come true: the map learns it, and the error says so meanwhile. */
@@ -80,8 +26,7 @@ static void test_nothing_is_rejected_on_predictions_that_do_not_come_true(void *
     (void)state;
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct rng rng = rng_seeded(seed);
-        struct admission_class of;
-        admission_class_init(&of, true);
+        struct admission_class of = fresh();
         assert_int_equal(serve(&of, 3000, false, &rng), 0);
         assert_true(calibration_is_good(&of.calibrations[ADMISSION_TURN]));
     }
@@ -116,8 +61,7 @@ static void test_what_is_let_through_ends_a_wrong_belief(void **state)
     (void)serve(&of, 3000, true, &rng);
     assert_true(of.share > 0.9);
     (void)serve(&of, 3000, false, &rng);
-    assert_true(of.refuted > 0);
-    assert_true(of.share < ADMISSION_MOST);
+    assert_true(of.refuted > 0 && of.share < ADMISSION_MOST);
     assert_int_equal(serve(&of, 1000, false, &rng), 0);
 }
 
@@ -146,19 +90,17 @@ static void test_the_stages_are_calibrated_apart(void **state)
                          ADMISSION_TAKEN);
     assert_true(request.at[ADMISSION_ARRIVAL].known && !request.at[ADMISSION_TURN].known);
     admission_ended(&of, &request, true);
-    assert_int_equal(of.calibrations[ADMISSION_ARRIVAL].requests, 1);
-    assert_int_equal(of.calibrations[ADMISSION_TURN].requests, CALIBRATION_LEAST);
+    assert_true(of.calibrations[ADMISSION_ARRIVAL].requests == 1 &&
+                of.calibrations[ADMISSION_TURN].requests == CALIBRATION_LEAST);
 }
 
 static void test_the_first_prediction_of_a_stage_counts(void **state)
 {
     (void)state;
     struct rng rng = rng_seeded(8);
-    struct admission_class of;
-    admission_class_init(&of, true);
+    struct admission_class of = fresh();
     struct admission_request request = {.let_through = false};
-    (void)judge(&of, &request, 0.25, &rng);
-    (void)judge(&of, &request, 0.75, &rng);
+    (void)judge(&of, &request, 0.25, &rng), (void)judge(&of, &request, 0.75, &rng);
     assert_true(request.at[ADMISSION_TURN].raw == 0.25);
 }
 
@@ -166,8 +108,7 @@ static void test_an_uncertain_miss_is_no_reason(void **state)
 {
     (void)state;
     struct rng rng = rng_seeded(9);
-    struct admission_class of;
-    admission_class_init(&of, true);
+    struct admission_class of = fresh();
     for (int i = 0; i < 4000; i++) { /* two of three miss, as predicted */
         struct admission_request request = {.let_through = false};
         assert_int_equal(judge(&of, &request, 0.6, &rng), ADMISSION_TAKEN);
@@ -176,47 +117,27 @@ static void test_an_uncertain_miss_is_no_reason(void **state)
     assert_true(calibration_is_good(&of.calibrations[ADMISSION_TURN]));
 }
 
-/* Work stands before it, and others wait for the same workers. */
-static const struct admission_ask crowded = {.raw = SURE_MISS,
-                                             .wait_us = 500000,
-                                             .prompt_us = 100000,
-                                             .ttft_us = 1000000,
-                                             .rate = 1e-5,
-                                             .tokens = 1000};
-
-/* Its predictions are right, but those that were used were wrong: its calibration isn't good. */
-static struct admission_class distrusted(void)
-{
-    struct admission_class of;
-    admission_class_init(&of, true);
-    for (int i = 0; i < 2 * CALIBRATION_LEAST; i++) {
-        double raw = (i % 20 + 0.5) / 20;
-        calibration_note(&of.calibrations[ADMISSION_TURN], raw, raw < 0.5 ? 0.99 : 0.01,
-                         (i / 20 * 7 % 20 + 0.5) / 20 < raw);
-    }
-    assert_false(calibration_is_good(&of.calibrations[ADMISSION_TURN]));
-    return of;
-}
-
-static enum admission_verdict judge_new(struct admission_class *of, const struct admission_ask *ask,
-                                        struct rng *rng)
-{
-    struct admission_request request = {.let_through = false};
-    return admission_judge(of, &request, ADMISSION_TURN, ask, rng);
-}
-
 static void test_a_request_that_would_miss_is_held_while_the_calibration_is_bad(void **state)
 {
     (void)state;
     struct rng rng = rng_seeded(11);
     struct admission_class of = distrusted();
     struct admission_request request = {.let_through = false};
-    assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &crowded, &rng),
-                     ADMISSION_HELD);
-    assert_true(request.held);
-    assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &crowded, &rng),
-                     ADMISSION_HELD);
-    assert_int_equal(of.held, 1);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &crowded, &rng),
+                         ADMISSION_HELD);
+    assert_true(request.held && of.held == 1);
+    struct admission_ask full = crowded; /* no more may be held: the next one is rejected */
+    full.hold_full = true;
+    assert_true(judge_new(&of, &full, &rng) == ADMISSION_REJECTED && of.held == 1 &&
+                of.rejected == 1);
+    full.is_owed = true; /* or placed, in the turn of such requests */
+    assert_int_equal(judge_new(&of, &full, &rng), ADMISSION_TAKEN);
+    struct admission_class good = calibrated(&rng);
+    good.share = ADMISSION_MOST; /* others are rejected by now, it isn't */
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(admission_judge(&good, &request, ADMISSION_TURN, &crowded, &rng),
+                         ADMISSION_HELD);
     struct admission_ask free = crowded; /* no other needs the worker any more */
     free.wait_us = 0;
     free.now_us = 2 * ADMISSION_QUIET_US;
@@ -225,39 +146,72 @@ static void test_a_request_that_would_miss_is_held_while_the_calibration_is_bad(
     assert_true(request.at[ADMISSION_TURN].raw == 0.99); /* as it was placed at last */
     admission_ended(&of, &request, true);
     assert_true(of.share > ADMISSION_FIRST);
-    admission_class_init(&of, false);
+    admission_class_init(&of, &none);
     assert_int_equal(judge_new(&of, &crowded, &rng), ADMISSION_TAKEN);
 }
 
-/* Requests that are all held calibrate their class: then the next ones are rejected. */
-static void test_held_requests_calibrate(void **state)
+/* A request that is held calibrates by the prediction by which it is placed: one that misses while
+ * it waits missed because it was held. */
+static void test_held_requests_calibrate_when_they_are_placed(void **state)
 {
     (void)state;
     struct rng rng = rng_seeded(14);
     struct admission_class of = distrusted();
-    int rejected = 0;
-    for (int i = 0; i < 20 * CALIBRATION_LEAST; i++) {
-        struct admission_request request = {.let_through = false};
-        rejected +=
-            admission_judge(&of, &request, ADMISSION_TURN, &crowded, &rng) == ADMISSION_REJECTED;
-        admission_ended(&of, &request, true);
-    }
-    assert_true(calibration_is_good(&of.calibrations[ADMISSION_TURN]));
-    assert_true(of.share == ADMISSION_MOST && rejected > CALIBRATION_LEAST);
+    const struct calibration *turn = &of.calibrations[ADMISSION_TURN];
+    uint64_t known = turn->requests;
+    struct admission_request waits = {.let_through = false}, placed = waits, later = waits;
+    assert_int_equal(admission_judge(&of, &waits, ADMISSION_TURN, &crowded, &rng), ADMISSION_HELD);
+    admission_ended(&of, &waits, true); /* late */
+    assert_int_equal(turn->requests, known);
+    assert_true(of.share > ADMISSION_FIRST); /* but to hold it was right */
+    struct admission_ask owed = crowded;
+    owed.is_owed = true;
+    double raw = waits.at[ADMISSION_TURN].raw;
+    owed.raw = 1; /* it is late already: this is no prediction any more */
+    assert_int_equal(admission_judge(&of, &waits, ADMISSION_TURN, &owed, &rng), ADMISSION_TAKEN);
+    assert_true(waits.at[ADMISSION_TURN].raw == raw && !waits.at[ADMISSION_TURN].known);
+    /* Its placement is that of such requests. */
+    owed.raw = 0.8;
+    assert_int_equal(admission_judge(&of, &placed, ADMISSION_TURN, &owed, &rng), ADMISSION_TAKEN);
+    assert_true(placed.held);
+    assert_int_equal(admission_judge(&of, &later, ADMISSION_TURN, &crowded, &rng), ADMISSION_HELD);
+    assert_int_equal(admission_judge(&of, &later, ADMISSION_TURN, &owed, &rng), ADMISSION_TAKEN);
+    assert_true(later.at[ADMISSION_TURN].raw == 0.8);
+    admission_ended(&of, &placed, true), admission_ended(&of, &later, true);
+    assert_int_equal(turn->requests, known + 2);
 }
 
-/* A class of which too little is known holds none; and the pace of the queue alone holds none. */
+/* A class of which too little is known holds none but requests that the load has beyond the bound;
+ * and the pace of the queue alone holds none. */
 static void test_nothing_known_holds_none(void **state)
 {
     (void)state;
     struct rng rng = rng_seeded(15);
-    struct admission_class of;
-    admission_class_init(&of, true);
+    struct admission_class of = fresh();
+    struct admission_ask first = crowded, likely = crowded, beyond = crowded, hopeless = crowded,
+                         costly = crowded;
+    first.wait_us = 0;
+    enum admission_verdict verdict;
+    likely.rate = beyond.rate = 0; /* no other comes */
+    costly.raw = 0.3, costly.others = 0.65;
+    hopeless.alone = 1; /* it would miss on a worker with nothing else to do */
     for (int i = 0; i < CALIBRATION_LEAST; i++) {
-        struct admission_request request = {.let_through = false};
+        struct admission_request request = {.let_through = false}, sure = request, alone = request,
+                                 lost = request, costs = request;
         assert_int_equal(admission_judge(&of, &request, ADMISSION_ARRIVAL, &crowded, &rng),
                          ADMISSION_TAKEN);
-        assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &crowded, &rng),
+        likely.raw = i < ADMISSION_DOUBTED / 10 ? ADMISSION_SURE - 0.03 : ADMISSION_BOUND - 0.01;
+        beyond.raw = i < ADMISSION_DOUBTED ? SURE_MISS : ADMISSION_SURE - 0.01;
+        assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &likely, &rng),
+                         ADMISSION_TAKEN);
+        assert_int_equal(admission_judge(&of, &sure, ADMISSION_TURN, &beyond, &rng),
+                         ADMISSION_HELD);
+        verdict = admission_judge(&of, &costs, ADMISSION_TURN, &costly, &rng);
+        if (i < ADMISSION_DOUBTED / 3 || i >= ADMISSION_DOUBTED)
+            assert_int_equal(verdict, i < ADMISSION_DOUBTED ? ADMISSION_TAKEN : ADMISSION_HELD);
+        assert_int_equal(admission_judge(&of, &alone, ADMISSION_TURN, &first, &rng),
+                         ADMISSION_TAKEN);
+        assert_int_equal(admission_judge(&of, &lost, ADMISSION_TURN, &hopeless, &rng),
                          ADMISSION_TAKEN);
         admission_ended(&of, &request, true);
     }
@@ -280,10 +234,12 @@ static void test_a_held_request_waits_while_others_are_shed(void **state)
     struct rng rng = rng_seeded(12);
     struct admission_class of = distrusted();
     struct admission_request request = {.let_through = false};
+    struct admission_ask ask = crowded;
+    ask.tokens = 0; /* its length isn't known */
     for (int i = 0; i < ADMISSION_REQUESTS; i++)
-        (void)judge_new(&of, &crowded, &rng);
-    (void)admission_judge(&of, &request, ADMISSION_TURN, &crowded, &rng);
-    struct admission_ask first = crowded;
+        (void)judge_new(&of, &ask, &rng);
+    (void)admission_judge(&of, &request, ADMISSION_TURN, &ask, &rng);
+    struct admission_ask first = ask;
     first.wait_us = 0;
     assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &first, &rng), ADMISSION_HELD);
     struct admission_request later = request;
@@ -291,7 +247,7 @@ static void test_a_held_request_waits_while_others_are_shed(void **state)
     assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &first, &rng), ADMISSION_TAKEN);
     first.now_us = 0;
     for (int i = 0; i < 5 * ADMISSION_REQUESTS; i++) /* all would miss: no room is kept for them */
-        (void)judge_new(&of, &crowded, &rng);
+        (void)judge_new(&of, &ask, &rng);
     assert_int_equal(admission_judge(&of, &later, ADMISSION_TURN, &first, &rng), ADMISSION_TAKEN);
 }
 
@@ -311,13 +267,38 @@ static void test_misses_of_others_and_of_later_ones_count(void **state)
     assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_HELD);
     ask.others = 0;
     /* KV is such a queue, too. */
-    ask.room_us = 1000000, ask.room_each_us = 100000, ask.room_left_us = 4000000;
+    ask.room_us = 1000000, ask.room_each_us = 100000; /* and 4 s to spare */
+    ask.steps = 100, ask.step_us = 10000;
     ask.drawing_rate = 1e-6;
     assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_TAKEN);
     ask.drawing_rate = 1e-5;
     assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_HELD);
-    ask.room_left_us = 0; /* no TPOT objective */
+    of.objective.tpot_us = 0;
     assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_TAKEN);
+}
+
+/* Its own P(miss) came true too seldom: those of others would, too. Under heavy overload that says
+ * little. */
+static void test_misses_of_others_are_corrected_as_its_own(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(27);
+    for (int right = 0; right < 2; right++)
+        for (int heavy = 0; heavy < 2; heavy++) {
+            struct admission_class of = fresh();
+            struct admission_ask ask = crowded;
+            for (int i = 0; i < 4 * CALIBRATION_LEAST; i++)
+                calibration_note(&of.calibrations[ADMISSION_TURN], 0.3, right ? 0.3 : 0,
+                                 right && i % 10 < 3);
+            of.share = ADMISSION_MOST;
+            of.shed = heavy ? ADMISSION_HEAVY : 0;
+            of.prompt_us = ask.prompt_us;
+            ask.raw = 0.3, ask.rate = 0, ask.tokens = 0;
+            ask.now_us = 2 * ADMISSION_QUIET_US; /* no other came: the coin isn't tossed */
+            ask.others = 1.5;
+            assert_int_equal(judge_new(&of, &ask, &rng),
+                             right || heavy ? ADMISSION_REJECTED : ADMISSION_TAKEN);
+        }
 }
 
 /* Under overload a long prompt is taken as short ones are, though it takes longer. */
@@ -334,6 +315,7 @@ static void test_prompts_of_all_lengths_cost_later_ones_the_same(void **state)
     for (int twice = 0; twice < 2; twice++) { /* below the bound, and above it */
         for (double length = 0.25; length <= 4; length *= 4) {
             struct admission_ask other = crowded;
+            of.shed = 0; /* none is given up for another length */
             other.raw = 0.3;
             other.rate = twice ? 2e-5 : 1e-5;
             other.prompt_us *= length;
@@ -341,12 +323,15 @@ static void test_prompts_of_all_lengths_cost_later_ones_the_same(void **state)
             assert_int_equal(judge_new(&of, &other, &rng),
                              twice ? ADMISSION_HELD : ADMISSION_TAKEN);
             other.wait_us = 0; /* room is the same */
-            other.room_us = 1000, other.room_each_us = 1e5 * length, other.room_left_us = 4e6;
+            of.shed = 0;
+            other.room_us = 1000, other.room_each_us = 1e5 * length;
+            other.steps = 100, other.step_us = 10000;
             other.drawing_rate = twice ? 8e-2 : 1e-2;
             assert_int_equal(judge_new(&of, &other, &rng),
                              twice ? ADMISSION_HELD : ADMISSION_TAKEN);
             other.room_us = 0; /* so are others' misses, up to the mean's */
             other.others = 0.6 * length;
+            of.shed = 0;
             other.raw = twice ? 0.5 : 0.3;
             assert_int_equal(judge_new(&of, &other, &rng),
                              twice && length >= 1 ? ADMISSION_HELD : ADMISSION_TAKEN);
@@ -370,6 +355,7 @@ static void test_few_are_let_through_where_others_are_taken(void **state)
     for (int i = 0; i < 20000; i++) { /* nine of ten are too many */
         struct admission_ask ask = crowded;
         ask.raw = i % 10 ? SURE_MISS : SURE_HIT;
+        ask.tokens = 0; /* its length isn't known */
         enum admission_verdict verdict = judge_new(&of, &ask, &rng);
         taken += verdict == ADMISSION_TAKEN;
         assert_int_not_equal(verdict, ADMISSION_HELD);
@@ -383,8 +369,7 @@ static void test_an_idle_cluster_rejects_nothing(void **state)
 {
     (void)state;
     struct rng rng = rng_seeded(17);
-    struct admission_class of;
-    admission_class_init(&of, true);
+    struct admission_class of = fresh();
     struct admission_ask ask = crowded;
     for (int i = 0; i < 2000; i++) {
         struct admission_request request = {.let_through = false};
@@ -410,35 +395,68 @@ static void test_an_idle_cluster_rejects_nothing(void **state)
     assert_true(of.refuted && of.share < ADMISSION_MOST); /* it has learnt from them */
 }
 
-static void test_a_request_is_the_only_one_while_no_other_waits_or_runs(void **state)
+/* A request is the only one while no other waits or runs. One with its own objectives isn't taken
+ * at the cost of later ones: these have the class's. */
+static void test_the_choice_that_won_tells_of_others(void **state)
 {
     (void)state;
     static struct placement placement;
     static struct placement_request requests[2];
-    const struct goodput_request asked = {.weight = 1};
+    const struct goodput_request asked = {
+        .is = {.prompt_tokens = 1000, .answer_tokens = 101, .objective = {7200000000, 7200000000}},
+        .weight = 1};
     const struct decision_alternative won = {.others = 0};
+    struct rng rng = rng_seeded(26);
     assert_int_equal(placement_init(&placement, &(struct placement_config){.model_count = 1}),
                      STATUS_OK);
     for (int i = 0; i < 2; i++)
         placement_arrived(&placement, &requests[i], 0, 0);
     for (int i = 0; i < 2; i++)
         assert_false(admission_ask_of(&placement, &requests[i], &asked, &won, 0).is_only);
+    for (int room = 0; room < 2; room++) { /* KV is such a queue, too */
+        struct admission_class of = distrusted();
+        requests[0].predicted = (struct prediction){.prefill_us = 100000,
+                                                    .step_us = 10000,
+                                                    .wait_us = room ? 0 : 500000,
+                                                    .room_us = room ? 1000000 : 0,
+                                                    .room_each_us = 100000};
+        struct admission_ask ask = admission_ask_of(&placement, &requests[0], &asked, &won, 0.3);
+        assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_TAKEN);
+        ask.rate = ask.drawing_rate = 4e-5;
+        assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_HELD);
+    }
     placement_ended(&placement, &requests[0]);
     assert_true(admission_ask_of(&placement, &requests[1], &asked, &won, 0).is_only);
     placement_ended(&placement, &requests[1]);
     placement_deinit(&placement);
 }
 
+/* A late request is no use to a worker that draws so many answers that all miss their TPOT. */
+static void test_answers_that_miss_end_first(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(26);
+    struct admission_class of = fresh();
+    struct admission_ask late = crowded;
+    struct admission_request request = {.let_through = false};
+    late.raw = 1;
+    assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &late, &rng), ADMISSION_HELD);
+    late.wait_us = 0;
+    late.spoilt = ADMISSION_BOUND + 0.01;
+    assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &late, &rng), ADMISSION_HELD);
+    late.spoilt = ADMISSION_BOUND;
+    assert_int_equal(admission_judge(&of, &request, ADMISSION_TURN, &late, &rng), ADMISSION_TAKEN);
+}
+
 static void test_the_first_outcome_counts(void **state)
 {
     (void)state;
     struct rng rng = rng_seeded(16);
-    struct admission_class of;
-    admission_class_init(&of, true);
+    struct admission_class of = fresh();
     struct admission_request request = {.let_through = false};
     (void)judge(&of, &request, 0.5, &rng);
-    admission_ended(&of, &request, true); /* its TTFT has passed */
-    admission_ended(&of, &request, true); /* it has ended */
+    for (int i = 0; i < 2; i++) /* its TTFT has passed; it has ended */
+        admission_ended(&of, &request, true);
     assert_int_equal(of.calibrations[ADMISSION_TURN].requests, 1);
 }
 
@@ -447,32 +465,28 @@ static void test_either_objective_may_be_missed(void **state)
     (void)state;
     const struct goodput_class slo = {.ended = 0};
     const struct slo_objective both = {.ttft_us = 100000, .tpot_us = 10000},
-                               first = {.ttft_us = 100000}, none = {0};
+                               first = {.ttft_us = 100000};
     const struct prediction fits = {.ttft_us = 10000, .tpot_us = 1000},
                             late = {.ttft_us = 1000000, .tpot_us = 1000},
                             slow = {.ttft_us = 10000, .tpot_us = 100000},
                             edge = {.ttft_us = 100000, .tpot_us = 10000}, unknown = {0};
     assert_true(admission_miss(&slo, &fits, &both) < 0.1);
     assert_true(admission_miss(&slo, &late, &both) > 0.9);
-    assert_true(admission_miss(&slo, &slow, &both) > 0.9);
-    assert_true(admission_miss(&slo, &slow, &first) < 0.1);
+    assert_true(admission_miss(&slo, &slow, &both) > 0.9 &&
+                admission_miss(&slo, &slow, &first) < 0.1);
     assert_true(admission_miss(&slo, &late, &none) == 0);
-    double one = admission_miss(&slo, &edge, &first);
-    double two = admission_miss(&slo, &edge, &both);
-    assert_true(one > 0 && one < 1 && two > one && two < 2 * one);
-    assert_true(admission_miss(&slo, &unknown, &both) < 0);
+    double one = admission_miss(&slo, &edge, &first), two = admission_miss(&slo, &edge, &both);
+    assert_true(one > 0 && one < 1 && two > one && two < 2 * one &&
+                admission_miss(&slo, &unknown, &both) < 0);
 }
 
 static void test_a_wait_against_what_is_left(void **state)
 {
     (void)state;
-    const struct {
-        uint64_t wait_us, left_us;
-        double miss;
-    } table[] = {{0, 0, 0},      {0, 100, 0},      {100, 200, 0}, {100, 300, 0},
-                 {100, 100, .5}, {400, 100, .875}, {100, 0, 1}};
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        assert_true(admission_wait_miss(table[i].wait_us, table[i].left_us) == table[i].miss);
+    assert_true(admission_wait_miss(0, 0) == 0 && admission_wait_miss(0, 100) == 0);
+    assert_true(admission_wait_miss(100, 200) == 0 && admission_wait_miss(100, 300) == 0);
+    assert_true(admission_wait_miss(100, 100) == .5 && admission_wait_miss(400, 100) == .875 &&
+                admission_wait_miss(100, 0) == 1);
 }
 
 static void test_the_time_to_come_back_is_jittered(void **state)
@@ -485,8 +499,7 @@ static void test_the_time_to_come_back_is_jittered(void **state)
         least = us < least ? us : least;
         most = us > most ? us : most;
     }
-    assert_in_range(least, 4000000, 4100000);
-    assert_in_range(most, 5900000, 6000000);
+    assert_true(least >= 4000000 && least <= 4100000 && most >= 5900000 && most <= 6000000);
     assert_in_range(admission_retry_us(0, &rng), ADMISSION_RETRY_LEAST_US,
                     ADMISSION_RETRY_LEAST_US * 3 / 2);
     assert_in_range(admission_retry_us(UINT64_MAX, &rng), ADMISSION_RETRY_MOST_US,
@@ -507,13 +520,15 @@ int main(void)
         cmocka_unit_test(test_an_uncertain_miss_is_no_reason),
         cmocka_unit_test(test_a_request_that_would_miss_is_held_while_the_calibration_is_bad),
         cmocka_unit_test(test_a_held_request_waits_while_others_are_shed),
-        cmocka_unit_test(test_held_requests_calibrate),
+        cmocka_unit_test(test_held_requests_calibrate_when_they_are_placed),
         cmocka_unit_test(test_nothing_known_holds_none),
+        cmocka_unit_test(test_misses_of_others_are_corrected_as_its_own),
         cmocka_unit_test(test_misses_of_others_and_of_later_ones_count),
         cmocka_unit_test(test_prompts_of_all_lengths_cost_later_ones_the_same),
         cmocka_unit_test(test_few_are_let_through_where_others_are_taken),
         cmocka_unit_test(test_an_idle_cluster_rejects_nothing),
-        cmocka_unit_test(test_a_request_is_the_only_one_while_no_other_waits_or_runs),
+        cmocka_unit_test(test_the_choice_that_won_tells_of_others),
+        cmocka_unit_test(test_answers_that_miss_end_first),
         cmocka_unit_test(test_the_first_outcome_counts),
         cmocka_unit_test(test_either_objective_may_be_missed),
         cmocka_unit_test(test_a_wait_against_what_is_left),

@@ -15,6 +15,8 @@
 
 static const struct answer_ask open_ask = {.prompt_tokens = 100, .max_tokens = NEVER, .open = true};
 
+static const struct answer_course untold;
+
 static struct answer_lengths *lengths_of(size_t models)
 {
     struct answer_lengths *lengths;
@@ -38,7 +40,7 @@ static uint32_t geometric(struct rng *rng, double mean)
 static void learn(struct answer_lengths *lengths, const struct answer_ask *ask, uint32_t tokens)
 {
     bool ended = tokens <= ask->max_tokens;
-    answer_lengths_learn(lengths, ask, ended ? tokens : ask->max_tokens, ended);
+    answer_lengths_learn(lengths, ask, &untold, ended ? tokens : ask->max_tokens, ended);
 }
 
 static void test_nothing_is_known_at_first(void **state)
@@ -125,7 +127,7 @@ static void test_clients_that_leave(void **state)
     struct rng rng = rng_seeded(21);
     for (int k = 0; k < 20000; k++) {
         uint32_t tokens = geometric(&rng, 200), leaves = geometric(&rng, 150);
-        answer_lengths_learn(lengths, &open_ask, tokens < leaves ? tokens : leaves,
+        answer_lengths_learn(lengths, &open_ask, &untold, tokens < leaves ? tokens : leaves,
                              tokens <= leaves);
     }
     assert_near(answer_length_predict(lengths, &open_ask, 0).p50, log(2) * 200, 0.15);
@@ -170,6 +172,78 @@ static void test_a_change_is_learnt(void **state)
     answer_lengths_destroy(lengths);
 }
 
+/* Answers that are followed while they are drawn teach the same as if their ends had told all. */
+static void test_followed_answers_teach_the_same(void **state)
+{
+    (void)state;
+    struct answer_lengths *followed = lengths_of(1), *at_end = lengths_of(1);
+    struct rng rng = rng_seeded(34);
+    for (int k = 0; k < 400; k++) {
+        uint32_t tokens = geometric(&rng, k % 2 ? 30 : 500);
+        bool ended = rng_below(&rng, 3) > 0;
+        struct answer_course course = untold;
+        for (uint32_t drawn = 0; drawn < tokens; drawn++)
+            (void)answer_lengths_follow(followed, &open_ask, &course, drawn);
+        answer_lengths_learn(followed, &open_ask, &course, tokens, ended);
+        answer_lengths_learn(at_end, &open_ask, &untold, tokens, ended);
+    }
+    for (uint32_t drawn = 0; drawn < 1000; drawn += 50)
+        assert_near(answer_length_rest(followed, &open_ask, drawn),
+                    answer_length_rest(at_end, &open_ask, drawn), 0.005);
+    assert_near(answer_lengths_weight(followed, &open_ask),
+                answer_lengths_weight(at_end, &open_ask), 1e-9);
+    answer_lengths_destroy(followed);
+    answer_lengths_destroy(at_end);
+}
+
+/* Answers become longer. The first of them to end are short, but the others are on their way. */
+static void test_longer_answers_are_seen_on_their_way(void **state)
+{
+    (void)state;
+    enum { ON_THEIR_WAY = 300 };
+    struct answer_lengths *lengths = lengths_of(1), *ends = lengths_of(1);
+    struct answer_course courses[ON_THEIR_WAY] = {{.expect_at = 0}};
+    uint32_t wanted[ON_THEIR_WAY];
+    struct rng rng = rng_seeded(35);
+    for (int k = 0; k < 2000; k++) {
+        uint32_t tokens = geometric(&rng, 100);
+        learn(lengths, &open_ask, tokens);
+        learn(ends, &open_ask, tokens);
+    }
+    for (int i = 0; i < ON_THEIR_WAY; i++)
+        wanted[i] = geometric(&rng, 400);
+    for (uint32_t drawn = 0; drawn <= 120; drawn++) /* a quarter of them ends meanwhile */
+        for (int i = 0; i < ON_THEIR_WAY; i++) {
+            if (drawn < wanted[i])
+                (void)answer_lengths_follow(lengths, &open_ask, &courses[i], drawn);
+            if (drawn != wanted[i])
+                continue;
+            answer_lengths_learn(lengths, &open_ask, &courses[i], drawn, true);
+            answer_lengths_learn(ends, &open_ask, &untold, drawn, true);
+        }
+    assert_true(answer_length_predict(ends, &open_ask, 0).p50 < 70); /* as if they were shorter */
+    assert_true(answer_length_predict(lengths, &open_ask, 0).p50 > 95);
+    assert_true(courses[0].expected.mean > 95); /* looked up again, and not at each token */
+    answer_lengths_destroy(lengths);
+    answer_lengths_destroy(ends);
+}
+
+/* A cell that few come to doesn't keep what was long ago. */
+static void test_a_rare_cell_follows_its_model(void **state)
+{
+    (void)state;
+    struct answer_lengths *lengths = lengths_of(1);
+    struct rng rng = rng_seeded(36);
+    struct answer_ask rare = open_ask;
+    rare.prompt_tokens = 10000;
+    for (int k = 0; k < 1000; k++)
+        learn(lengths, &rare, geometric(&rng, 100));
+    for (int k = 0; k < 10 * ANSWER_HALF_LIFE; k++)
+        learn(lengths, &open_ask, geometric(&rng, 300));
+    assert_near(answer_length_predict(lengths, &rare, 0).mean, 300, 0.2);
+    answer_lengths_destroy(lengths);
+}
+
 static void test_answers_of_a_set_length(void **state)
 {
     (void)state;
@@ -177,8 +251,8 @@ static void test_answers_of_a_set_length(void **state)
     struct answer_ask exact = open_ask;
     exact.exact = true;
     exact.max_tokens = 64;
-    answer_lengths_learn(lengths, &exact, 64, false); /* says nothing of others */
-    answer_lengths_learn(lengths, &open_ask, 0, true);
+    answer_lengths_learn(lengths, &exact, &untold, 64, false); /* says nothing of others */
+    answer_lengths_learn(lengths, &open_ask, &untold, 0, true);
     assert_true(answer_lengths_weight(lengths, &open_ask) == 0);
     struct answer_length length = answer_length_predict(lengths, &exact, 10);
     assert_true(length.mean == 64 && length.p50 == 64 && length.p90 == 64);
@@ -203,7 +277,7 @@ static void test_a_guess_is_not_likely(void **state)
     assert_true(answer_length_likely(lengths, &ask, 0, 7) == 7);
     assert_true(answer_length_likely(lengths, &exact, 100, 7) == 400);
     for (int i = 0; i < 2 * ANSWER_KNOWN; i++)
-        answer_lengths_learn(lengths, &ask, 40, true);
+        answer_lengths_learn(lengths, &ask, &untold, 40, true);
     double likely = answer_length_likely(lengths, &ask, 0, 7);
     assert_true(likely == answer_length_rest(lengths, &ask, 0) && likely > 20 && likely < 80);
     answer_lengths_destroy(lengths);
@@ -220,7 +294,7 @@ static void test_it_is_a_distribution(void **state)
                                  .max_tokens = 1 + (uint32_t)rng_below(&rng, 5000),
                                  .open = rng_below(&rng, 2)};
         for (uint64_t k = rng_below(&rng, 300); k > 0; k--)
-            answer_lengths_learn(lengths, &ask, (uint32_t)rng_below(&rng, 1u << (k % 24)),
+            answer_lengths_learn(lengths, &ask, &untold, (uint32_t)rng_below(&rng, 1u << (k % 24)),
                                  rng_below(&rng, 2));
         uint32_t drawn = (uint32_t)rng_below(&rng, ask.max_tokens);
         double before = 1, sum = 0;
@@ -254,6 +328,9 @@ int main(void)
         cmocka_unit_test(test_clients_that_leave),
         cmocka_unit_test(test_cells_differ_and_lean_on_each_other),
         cmocka_unit_test(test_a_change_is_learnt),
+        cmocka_unit_test(test_followed_answers_teach_the_same),
+        cmocka_unit_test(test_longer_answers_are_seen_on_their_way),
+        cmocka_unit_test(test_a_rare_cell_follows_its_model),
         cmocka_unit_test(test_answers_of_a_set_length),
         cmocka_unit_test(test_it_is_a_distribution),
         cmocka_unit_test(test_a_guess_is_not_likely),

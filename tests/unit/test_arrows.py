@@ -1,5 +1,6 @@
 """The shape of the tree, held against the table in docs/architecture.md: which folder may include which, which folders are
 pure, where each outside library is known, and a few rules of the house style that a compiler doesn't check."""
+import os
 import pathlib
 import re
 import shutil
@@ -49,6 +50,8 @@ MAY_INCLUDE = {
     "kernels/reference": DOMAIN | {"kernels", "kernels/cpu", "kernels/reference/inner"},
     "kernels/reference/inner": BASE | {"kernels/cpu"},
     "kernels/cpu": DOMAIN | {"kernels", "kernels/cpu/inner"},
+    "kernels/cuda": DOMAIN | {"kernels", "kernels/cpu"},  # the pool for host work at set-up
+    "kernels/cuda/device": DOMAIN | {"kernels", "kernels/cuda"},
     "kernels/deferred": DOMAIN | {"kernels"},
     "kernels/cpu/inner": BASE | {"kernels/cpu"},
     "prefill_worker": WORKER,
@@ -193,6 +196,15 @@ def test_an_outside_library_is_known_in_one_place(header, places):
     assert not wrong, "\n".join(wrong)
 
 
+def test_cuda_is_known_in_one_folder():
+    """Calls of NVIDIA's libraries, their types and names: others see kernels/kernels.h, and the name of a device."""
+    known = re.compile(r"\b(cu[A-Z]\w*|cuda[A-Z]\w*|CU[a-z]\w*|CU_[A-Z]\w*|CUDA_ERROR_\w*|nv(rtc|ml)[A-Z]\w*)\b")
+    wrong = [f"{name}: {found.group(0)}" for name in CODE if not name.startswith("kernels/cuda/")
+             for found in known.finditer(without_comments(text_of(name)))]
+    wrong += [name for name in CODE if not name.startswith("kernels/cuda/") and re.search(r'"[^"\n]*libcuda', text_of(name))]
+    assert not wrong, wrong
+
+
 @pytest.mark.parametrize("header", ONE_FILE)
 def test_an_outside_library_of_one_file(header):
     users = [name for name in CODE if ("<", header) in includes(name)]
@@ -259,8 +271,14 @@ def test_every_folder_says_what_it_is():
 
 
 def test_clang_format():
+    """All files with --long, otherwise what differs from 200 commits ago, where so many are known: the rest was looked at then."""
     program = shutil.which("clang-format-14")
     assert program, "clang-format-14 is missing: deploy/local/install-packages tests"
-    files = [n for n in SOURCES if n.endswith((".c", ".h"))]
+    git = lambda *words: subprocess.run(["git", *words], cwd=TOP, capture_output=True, text=True)  # noqa: E731
+    changed = git("diff", "--name-only", "HEAD~200")
+    recent = {*changed.stdout.splitlines(), *git("ls-files", "--others", "--exclude-standard").stdout.splitlines()}
+    every = os.environ.get("BATON_LONG") or changed.returncode or ".clang-format" in recent
+    files = [n for n in SOURCES if n.endswith((".c", ".h")) and (every or n in recent)]
+    assert files
     done = subprocess.run([program, "--dry-run", "-Werror", *files], cwd=TOP, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]

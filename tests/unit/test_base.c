@@ -94,6 +94,11 @@ static void test_rng_at_is_a_pure_function(void **state)
         double unit = rng_unit(&rng);
         assert_true(unit >= 0 && unit < 1);
     }
+    struct rng one_by_one = rng, skipping = rng;
+    for (int i = 0; i < 70; i++)
+        (void)rng_next(&one_by_one);
+    rng_skip(&skipping, 70);
+    assert_int_equal(rng_next(&one_by_one), rng_next(&skipping));
 }
 
 static void test_map_against_a_plain_array(void **state)

@@ -59,7 +59,7 @@ static const char *plan(struct batch_case *c, enum policy_kind policy)
 static void test_decodes_then_begun_prompts_then_new_ones(void **state)
 {
     (void)state;
-    struct batch_case c = {.limits = {8, 20, 10, 0}};
+    struct batch_case c = {.limits = {8, 20, 10, 0, false}};
     add(&c, PRIORITY_NORMAL, 6, 0);
     add(&c, PRIORITY_NORMAL, 9, 4);
     add(&c, PRIORITY_NORMAL, 3, 3);
@@ -68,14 +68,14 @@ static void test_decodes_then_begun_prompts_then_new_ones(void **state)
     assert_string_equal(plan(&c, POLICY_FCFS), "2:1* 1:3");
     c.limits.max_batch_tokens = 1;
     assert_string_equal(plan(&c, POLICY_FCFS), "2:1*");
-    c.limits = (struct batch_limits){2, 20, 10, 0};
+    c.limits = (struct batch_limits){2, 20, 10, 0, false};
     assert_string_equal(plan(&c, POLICY_FCFS), "2:1* 1:5*");
 }
 
 static void test_more_decodes_than_places(void **state)
 {
     (void)state;
-    struct batch_case c = {.limits = {2, 20, 10, 0}};
+    struct batch_case c = {.limits = {2, 20, 10, 0, false}};
     for (int i = 0; i < 4; i++)
         add(&c, PRIORITY_NORMAL, 3, 3);
     add(&c, PRIORITY_HIGH, 3, 3);
@@ -90,7 +90,7 @@ static void test_more_decodes_than_places(void **state)
 static void test_answers_that_need_their_tokens(void **state)
 {
     (void)state;
-    struct batch_case c = {.limits = {8, 20, 10, 0}};
+    struct batch_case c = {.limits = {8, 20, 10, 0, false}};
     for (int i = 0; i < 3; i++) {
         struct sequence *sequence = add(&c, PRIORITY_NORMAL, 3, 3);
         sequence->token_capacity = 20;
@@ -105,7 +105,7 @@ static void test_answers_that_need_their_tokens(void **state)
 static void test_classes_come_before_the_policy(void **state)
 {
     (void)state;
-    struct batch_case c = {.limits = {8, 12, 6, 0}};
+    struct batch_case c = {.limits = {8, 12, 6, 0, false}};
     add(&c, PRIORITY_OFFLINE, 2, 2);
     add(&c, PRIORITY_OFFLINE, 9, 1);
     add(&c, PRIORITY_NORMAL, 4, 0);
@@ -119,7 +119,7 @@ static void test_classes_come_before_the_policy(void **state)
 static void test_shortest_remaining_prefill_first_but_not_for_ever(void **state)
 {
     (void)state;
-    struct batch_case c = {.limits = {8, 100, 6, 0}};
+    struct batch_case c = {.limits = {8, 100, 6, 0, false}};
     struct sequence *late = add(&c, PRIORITY_NORMAL, 50, 0);
     add(&c, PRIORITY_NORMAL, 30, 26);
     add(&c, PRIORITY_NORMAL, 5, 0);
@@ -155,7 +155,7 @@ static void test_queues_go_down_by_time_used_and_up_by_starving(void **state)
 {
     (void)state;
     const struct policy *mlfq = policy_of(POLICY_MLFQ);
-    struct batch_case c = {.limits = {1, 100, 6, 0}};
+    struct batch_case c = {.limits = {1, 100, 6, 0, false}};
     struct sequence *first = add(&c, PRIORITY_NORMAL, 5, 5);
     struct sequence *second = add(&c, PRIORITY_NORMAL, 5, 5);
     assert_string_equal(plan(&c, POLICY_MLFQ), "0:1*");
@@ -181,7 +181,8 @@ static void test_queues_go_down_by_time_used_and_up_by_starving(void **state)
 /* Rows of 1 ms, and none dearer than another; `decodes` online answers beside them. */
 static void begin_timed(struct batch_case *c, uint64_t chunk_us, uint32_t decodes)
 {
-    *c = (struct batch_case){.limits = {8, 1000, 500, chunk_us}, .cost = cost_model_default()};
+    *c = (struct batch_case){.limits = {8, 1000, 500, chunk_us, false},
+                             .cost = cost_model_default()};
     c->cost.prefill_position_us = 0;
     while (c->count < decodes)
         add(c, PRIORITY_NORMAL, 3, 3);
@@ -205,6 +206,35 @@ static void test_a_prompt_beside_decodes_has_the_rows_that_fit_the_time(void **s
     c.cost.prefill_scale = 1;
     prompt->computed = 0;
     assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:1* 2:400");
+}
+
+/* Rates of an H200 for 8B parameters: chunks of 2048 rows take 44 ms, and 20 ms beside answers if
+ * these may not wait longer, from the first step on. */
+static void test_long_chunks_of_a_gpu_keep_to_the_time(void **state)
+{
+    (void)state;
+    static const struct model_shape shape = {
+        .layers = 32, .hidden = 4096, .ffn = 14336, .heads = 32, .kv_heads = 8, .head_dim = 128};
+    static const struct cost_rates rates = {.read_gbs = 4209,
+                                            .peak_gflops = 700000,
+                                            .weight_bytes = 15009841152,
+                                            .block_bytes = 4194304,
+                                            .block_tokens = 32};
+    struct batch_case c;
+    begin_timed(&c, 20000, 1);
+    c.cost = cost_model_of_rates(&shape, &rates);
+    c.limits.chunk_tokens = 2048;
+    c.limits.max_batch_tokens = 2112;
+    struct sequence *prompt = add(&c, PRIORITY_NORMAL, 8192, 0);
+    uint32_t least = 700;
+    for (; prompt->computed < 4096; prompt->computed += 2048, least -= 100) {
+        (void)plan(&c, POLICY_FCFS);
+        assert_in_range(c.parts[1].row_count, least, 1000);
+        assert_true(cost_model_prefill_us(&c.cost, prompt->computed, c.parts[1].row_count) <=
+                    20000);
+    }
+    c.limits.chunk_us = 200000;
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:2048");
 }
 
 /* 1 ms and 10 us more for each position before: from row 300 on, 4 ms. */
@@ -266,10 +296,33 @@ static void test_time_is_bounded_beside_online_decodes_only(void **state)
     assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:400*");
 }
 
+/* All answers wait for a prompt, which has all the time. An offline prompt holds up offline answers
+ * alone. */
+static void test_prompts_go_first_where_told_so(void **state)
+{
+    (void)state;
+    struct batch_case c;
+    begin_timed(&c, 100000, 2);
+    c.limits.prompts_first = true;
+    add(&c, PRIORITY_OFFLINE, 3, 3);
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:1* 2:1*");
+    struct sequence *prompt = add(&c, PRIORITY_NORMAL, 900, 0);
+    assert_string_equal(plan(&c, POLICY_FCFS), "3:500");
+    prompt->computed = 500;
+    struct sequence *later = add(&c, PRIORITY_OFFLINE, 450, 0);
+    assert_string_equal(plan(&c, POLICY_FCFS), "3:400* 4:100");
+    prompt->waits = true;
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:1* 4:100");
+    later->waits = true;
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:1* 2:1*");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prompts_go_first_where_told_so),
         cmocka_unit_test(test_a_prompt_beside_decodes_has_the_rows_that_fit_the_time),
+        cmocka_unit_test(test_long_chunks_of_a_gpu_keep_to_the_time),
         cmocka_unit_test(test_later_rows_are_dearer),
         cmocka_unit_test(test_the_least_rows_are_had_whatever_they_take),
         cmocka_unit_test(test_prompts_share_the_time),

@@ -28,6 +28,15 @@ static void read_job(struct body_job *job)
     assert_int_equal(sem_timedwait(&let_go, &until), 0);
 }
 
+static struct body_readers *roomy; /* readers of the jobs that free their copy early */
+
+static void read_and_give_room(struct body_job *job)
+{
+    body_readers_give_room(roomy, job);
+    body_readers_give_room(roomy, job); /* once only */
+    read_job(job);
+}
+
 static void expect_begun(const struct body_job *job)
 {
     assert_ptr_equal(ring_wait(begun, WAIT_US), job);
@@ -125,6 +134,32 @@ static void test_copies_are_bounded(void **state)
     body_readers_stop(readers);
 }
 
+/* The room is there again before `read` ends: an answer is sent between the two. */
+static void test_room_of_a_copy_that_is_freed_early(void **state)
+{
+    (void)state;
+    roomy = readers_of(2, 100);
+    struct body_job first = {.read = read_and_give_room, .bytes = 60}, again = first,
+                    third = {.read = read_job, .bytes = 41};
+    assert_true(body_readers_give(roomy, &first, 1));
+    expect_begun(&first);
+    assert_true(body_readers_give(roomy, &again, 1));
+    expect_begun(&again);
+    end_one();
+    end_one();
+    body_readers_stop(roomy);
+    roomy = readers_of(1, 100);
+    assert_true(body_readers_give(roomy, &first, 1));
+    expect_begun(&first);
+    again.read = read_job; /* waits, and counts once */
+    assert_true(body_readers_give(roomy, &again, 1));
+    assert_false(body_readers_give(roomy, &third, 2));
+    end_one();
+    expect_begun(&again);
+    end_one();
+    body_readers_stop(roomy);
+}
+
 /* One owner's copies leave as much free as they take: another's large message is still read. A
  * first copy needs no more than room, and one without bytes nothing. */
 static void test_a_stranger_fills_its_share(void **state)
@@ -203,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_owners_take_turns),
         cmocka_unit_test(test_a_job_that_is_taken_back_is_not_read),
         cmocka_unit_test(test_copies_are_bounded),
+        cmocka_unit_test(test_room_of_a_copy_that_is_freed_early),
         cmocka_unit_test(test_a_stranger_fills_its_share),
         cmocka_unit_test(test_share_of_memory),
         cmocka_unit_test(test_several_threads),

@@ -459,10 +459,32 @@ static void test_steps_tell_what_prompts_take_beside_answers(void **state)
     assert_true(worker_learnt_prompts(&learnt) <= 0.9);
 }
 
+static void test_sequences_share_kv(void **state)
+{
+    (void)state;
+    struct worker_learnt learnt = {.chunk_rows = 0};
+    const struct step_shape answers = {0, 0, 10, 790}, both = {1, 0, 10, 790},
+                            prompt = {1, 0, 0, 0};
+    assert_true(worker_learnt_kv_part(&learnt) >= 1);
+    for (int i = 0; i < 1000; i++) { /* half of their tokens are the same ones */
+        worker_learnt_kv(&learnt, &answers, 200, 500);
+        worker_learnt_kv(&learnt, &both, 200, 1000); /* the prompt takes some, too */
+        worker_learnt_kv(&learnt, &prompt, 0, 1000);
+    }
+    assert_true(fabs(worker_learnt_kv_part(&learnt) - 0.5) < 1e-9);
+    for (int i = 0; i < 600; i++) /* not any more; blocks are whole */
+        worker_learnt_kv(&learnt, &answers, 0, 850);
+    assert_true(worker_learnt_kv_part(&learnt) >= 1);
+    for (int i = 0; i < 1000; i++) /* which can't be */
+        worker_learnt_kv(&learnt, &answers, UINT64_MAX, 0);
+    assert_true(fabs(worker_learnt_kv_part(&learnt) - 0.05) < 1e-9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps_tell_what_prompts_take_beside_answers),
+        cmocka_unit_test(test_sequences_share_kv),
         cmocka_unit_test(test_a_choice_is_the_best_of_all),
         cmocka_unit_test(test_who_is_there_is_counted),
         cmocka_unit_test(test_a_sample_refuses_nothing),

@@ -350,10 +350,10 @@ static const struct {
      "own, "
      "in tensors qweight, qzeros and scales, which aren't read: give the folder with the floats, "
      "and let baton quantize make int8 or int4 of it"},
-    {{"quantization_config", "{\"quant_method\": \"fp8\"}"},
+    {{"quantization_config", "{\"quant_method\": \"quanto\"}"},
      STATUS_UNSUPPORTED,
-     "\"quantization_config\": \"quant_method\": only \"baton\" is supported (baton quantize "
-     "writes it), found \"fp8\""},
+     "\"quantization_config\": \"quant_method\": only \"baton\" (baton quantize writes it), "
+     "\"fp8\" and \"compressed-tensors\" are supported, found \"quanto\" (config_quant_method)"},
     {{"quantization_config", "{\"quant_method\": \"baton\", \"version\": 2}"},
      STATUS_INVALID,
      "\"quantization_config\": \"version\": 2 is not within 1..1"},

@@ -95,6 +95,72 @@ static void test_saturation_by_what_was_measured(void **state)
                          cases[i].rows);
 }
 
+/* 8B parameters in bf16, and an H200: a copy's rate, and the peak of its linear layers. */
+static const struct model_shape large_shape = {.layers = 32,
+                                               .hidden = 4096,
+                                               .ffn = 14336,
+                                               .heads = 32,
+                                               .kv_heads = 8,
+                                               .head_dim = 128,
+                                               .vocab = 128256};
+static const struct cost_rates h200 = {.read_gbs = 4209,
+                                       .peak_gflops = 700000,
+                                       .weight_bytes = 15009841152,
+                                       .block_bytes = 32 * 131072,
+                                       .block_tokens = 32};
+
+/* Steps as they were measured there (ms, contexts of 1024): of 2048 and 8192 prompt rows, and of 1,
+ * 16 and 64 answers. Cores would be thousands of times slower, beyond all corrections. */
+static void test_costs_of_a_device_by_its_rates(void **state)
+{
+    (void)state;
+    struct cost_model device = cost_model_of_rates(&large_shape, &h200);
+    static const struct {
+        uint32_t prompt_rows, answers;
+        double ms;
+    } steps[] = {{2048, 0, 44.3}, {8192, 0, 229}, {0, 1, 4.54}, {0, 16, 5.41}, {0, 64, 7.34}};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        double us = device.step_us + cost_model_prefill_us(&device, 0, steps[i].prompt_rows) +
+                    cost_model_decode_us(&device, steps[i].answers);
+        assert_true(us > 700 * steps[i].ms && us < 1200 * steps[i].ms);
+    }
+    assert_true(device.block_bytes == h200.block_bytes && device.prefill_scale == 1);
+    /* So many rows fit 20 ms beside answers, from the first step on. */
+    uint32_t rows = cost_model_prefill_rows(&device, 0, 20000);
+    assert_in_range(rows, 700, 1000);
+    struct cost_model cores = cost_model_estimate(&large_shape, h200.block_bytes, 1);
+    for (int i = 0; i < 1000; i++)
+        cost_model_learn_step(&cores, cost_model_prefill_us(&cores, 0, 512), 0, 11000);
+    assert_true(cost_model_prefill_rows(&cores, 0, 20000) < 16);
+    struct cost_rates unknown = h200; /* as without a measurement */
+    unknown.read_gbs = 0;
+    assert_true(near(cost_model_of_rates(&large_shape, &unknown).prefill_row_us,
+                     cost_model_estimate(&large_shape, 1, 1).prefill_row_us));
+}
+
+/* Rows of a step by default: a GPU's are 512 to 2048 in 256s, a CPU's 128 to 512 in blocks. */
+static void test_rows_of_a_chunk(void **state)
+{
+    (void)state;
+    static const struct {
+        double read_gbs, peak_gflops;
+        uint32_t rows;
+    } gpus[] = {{4209, 700000, 1792}, {3000, 650000, 2048}, {900, 20000, 512}, {0, 1, 512}};
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+        uint32_t fill = cost_model_saturation_rows(&large_shape, h200.weight_bytes,
+                                                   gpus[i].read_gbs, gpus[i].peak_gflops);
+        assert_int_equal(cost_model_chunk_rows(fill, 256, 512, 2048, 512), gpus[i].rows);
+    }
+    static const uint32_t cpus[][2] = {{1, 128},   {128, 128}, {129, 160},        {480, 480},
+                                       {481, 512}, {513, 512}, {UINT32_MAX, 512}, {0, 512}};
+    for (size_t i = 0; i < sizeof cpus / sizeof *cpus; i++)
+        assert_int_equal(cost_model_chunk_rows(cpus[i][0], 32, 128, 512, 512), cpus[i][1]);
+    /* A GPU with memory for fewer rows. */
+    static const uint32_t fits[][2] = {{512, 512}, {518, 512}, {896, 768}, {1280, 1280}};
+    for (size_t i = 0; i < sizeof fits / sizeof *fits; i++)
+        assert_int_equal(cost_model_chunk_rows(1700, 256, 512, fits[i][0], 512), fits[i][1]);
+}
+
 static void test_swap_or_recompute(void **state)
 {
     (void)state;
@@ -191,6 +257,8 @@ int main(void)
         cmocka_unit_test(test_rows_cost_by_position),
         cmocka_unit_test(test_an_estimate_by_shape),
         cmocka_unit_test(test_saturation_by_what_was_measured),
+        cmocka_unit_test(test_costs_of_a_device_by_its_rates),
+        cmocka_unit_test(test_rows_of_a_chunk),
         cmocka_unit_test(test_swap_or_recompute),
         cmocka_unit_test(test_measurements_move_the_kind_they_are_of),
         cmocka_unit_test(test_a_core_may_be_far_from_the_estimate),

@@ -227,6 +227,8 @@ static void test_held_back_ones_have_turns(void **state)
         arrives(&w, 100, 11, 1000 * MS);
     assert_int_equal(pass(&w, &placed), 10 + PLACEMENT_LATE_TRIES);
     assert_int_equal(placed, 0);
+    w.placement.config.held_limit = 1; /* they take no room from those that admission holds */
+    assert_true(placement_may_hold(&w.placement, &w.requests[0]));
     w.asks[5].deadline_us = UINT64_MAX; /* the first that comes after those that were tried */
     assert_int_equal(pass(&w, &placed), 1 + PLACEMENT_LATE_TRIES);
     assert_int_equal(placed, 1u << 5);
@@ -324,6 +326,41 @@ static void test_one_that_is_too_early_leaves_its_place(void **state)
     stop(&w);
 }
 
+/* One that has been too early for a second isn't overtaken by ones that would wait for such room,
+ * too. It stops none that needs no room. */
+static void test_none_runs_ahead_of_one_that_waits_for_room(void **state)
+{
+    (void)state;
+    struct world w;
+    unsigned placed;
+    start(&w, 1000);
+    for (int i = 0; i < 4; i++)
+        arrives(&w, 10, 1000, 0);
+    pass(&w, &placed);
+    size_t early = arrives(&w, 10, 11, 40000 * MS);
+    pass(&w, &placed);
+    w.now_us += PLACEMENT_OVERTAKE_US;
+    size_t open = arrives(&w, 9, 10, 0), brief = arrives(&w, 8, 1, 0);
+    w.asks[brief].request.ends_at_prefill = true;
+    w.asks[brief].likely_tokens = 10;
+    for (int again = 0; again < 2; again++) { /* the second time it is known to be too early */
+        pass(&w, &placed);
+        assert_int_equal(placed, again ? 0 : 1u << brief);
+    }
+    assert_true(w.requests[open].waiting && w.requests[early].waiting);
+    while (w.count < QUEUE)
+        arrives(&w, 9, 10, 0);
+    assert_int_equal(pass(&w, &placed), 1 + QUEUE - (early + 1) - 1);
+    assert_int_equal(placed, 0); /* all have heard that there are workers */
+    w.placement.candidates.version++;
+    assert_int_equal(pass(&w, &placed), 1 + PLACEMENT_LATE_TRIES);
+    for (size_t i = 0; i < 4; i++)
+        track(&w, i, false);
+    pass(&w, &placed);
+    assert_true(placed & 1u << early && placed & 1u << open);
+    stop(&w);
+}
+
 /* Answers take twice as long as predicted: that is learnt, and later ones have less time. */
 static void test_errors_of_predictions_count(void **state)
 {
@@ -365,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_a_guess_makes_no_prompt_due),
         cmocka_unit_test(test_no_prompt_is_computed_long_before_there_is_room),
         cmocka_unit_test(test_one_that_is_too_early_leaves_its_place),
+        cmocka_unit_test(test_none_runs_ahead_of_one_that_waits_for_room),
         cmocka_unit_test(test_errors_of_predictions_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,6 +41,14 @@ static void hang(struct world *world, struct worker *worker)
     assert_true(worker->watch.hangs);
 }
 
+static void tick(struct dispatch *dispatch, struct request *request, uint64_t now_us)
+{
+    struct life_actions actions;
+    dispatch->now_us = now_us;
+    request_life_on_tick(&request->life, now_us, &actions);
+    request_execute(dispatch, request, &actions);
+}
+
 static double hung(const struct world *world, bool decode)
 {
     return gauge_value(world->metrics.models[0].workers_hung[decode]);
@@ -140,6 +148,44 @@ static void test_a_hung_worker_is_away(void **state)
     hang(&world, prefill);
     worker_reported_steps(dispatch, prefill, NULL); /* its session has ended */
     assert_true(hung(&world, false) == 0);
+    leave(&world, 0);
+    teardown(&world);
+}
+
+/* A long wait in the queue of its worker is no silence. After it the worker has all the time, and
+ * requests that come to the queue later give it no more. */
+static void test_silence_begins_after_the_wait_in_a_queue(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct asker asker;
+    setup(&world, 1, 4, 4);
+    struct dispatch *dispatch = world.dispatch;
+    uint64_t limit_us = dispatch->config.limits.silence_us = 60000000;
+    struct worker *prefill = comes(&world, ROLE_PREFILL, 1);
+    comes(&world, ROLE_DECODE, 1);
+    submit(&world, 0, 0, 1, &asker);
+    dispatch_turn(dispatch);
+    struct request *request = &world.calls[0]->choices[0];
+    assert_int_equal(request->life.prefill, prefill->key);
+    const uint64_t placed_us = request->life.placed_us, queued_us = placed_us + limit_us - 100000;
+    dispatch->now_us = queued_us;
+    prefill->load.queued_requests = 1;
+    worker_reported_steps(dispatch, prefill, &(struct step_report_seen){.steps_done = 1});
+    dispatch->now_us += 50000;
+    prefill->load.queued_requests = 0;
+    worker_reported_steps(dispatch, prefill, &(struct step_report_seen){.steps_done = 2});
+    tick(dispatch, request, placed_us + limit_us);
+    assert_int_equal(request->life.state, REQUEST_PREFILL);
+    assert_int_equal(request_life_next_us(&request->life), queued_us + limit_us);
+    dispatch->now_us = queued_us + limit_us - 100000;
+    prefill->load.queued_requests = 1;
+    worker_reported_steps(dispatch, prefill, &(struct step_report_seen){.steps_done = 3});
+    prefill->load.queued_requests = 0;
+    tick(dispatch, request, queued_us + limit_us - 1);
+    assert_int_equal(request->life.state, REQUEST_PREFILL);
+    tick(dispatch, request, queued_us + limit_us);
+    assert_int_equal(request->life.state, REQUEST_QUEUED);
     leave(&world, 0);
     teardown(&world);
 }
@@ -405,6 +451,44 @@ static void test_a_decode_worker_is_bound_when_the_prefill_starts(void **state)
     teardown(&world);
 }
 
+/* Its prefill worker drains, and one decode worker has failed to read from there: the other one
+ * reads, though it has more work. */
+static void test_a_failing_pair_is_kept_apart_while_its_prefill_worker_drains(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct asker asker;
+    struct life_actions actions;
+    setup(&world, 1, 4, 4);
+    struct dispatch *dispatch = world.dispatch;
+    dispatch->config.limits.bind_late = true;
+    dispatch->breakers.limits.failures = 3;
+    dispatch->breakers.limits.backoff_us = dispatch->breakers.limits.max_backoff_us = 600000000;
+    struct worker *prefill = comes(&world, ROLE_PREFILL, 1), *fails = comes(&world, ROLE_DECODE, 1),
+                  *busy = comes(&world, ROLE_DECODE, 1);
+    submit(&world, 0, 0, 1, &asker);
+    dispatch_turn(dispatch);
+    struct request *request = &world.calls[0]->choices[0];
+    for (uint64_t i = 3; i > 0; i--)
+        pair_fails(&world, prefill, fails, clock_now_us() - i * 100000);
+    busy->load.queued_tokens = 10000;
+    worker_changed(&dispatch->workers, busy, clock_now_us());
+    prefill->load.draining = prefill->dismissed = true;
+    worker_changed(&dispatch->workers, prefill, clock_now_us());
+    dispatch->now_us = clock_now_us();
+    failures_apply(dispatch);
+    assert_true(gauge_value(world.metrics.models[0].pairs_kept_out) == 1);
+    request->handle.numerics_id = 1;
+    assert_true(request_life_on_opened(&request->life, prefill->key, 1,
+                                       (struct handle_ref){.generation = 1}, &actions));
+    request_execute(dispatch, request, &actions);
+    assert_int_equal(request->life.state, REQUEST_REGIVE);
+    dispatch_place(dispatch);
+    assert_int_equal(request->life.decode, busy->key);
+    leave(&world, 0);
+    teardown(&world);
+}
+
 /* Its prefill worker fails while it waits for a reader. It gets no place before its pause ends. */
 static void test_a_pause_ends_the_wait_for_a_reader(void **state)
 {
@@ -447,9 +531,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_pause_ends_the_wait_for_a_reader),
         cmocka_unit_test(test_a_decode_worker_is_bound_when_the_prefill_starts),
+        cmocka_unit_test(test_a_failing_pair_is_kept_apart_while_its_prefill_worker_drains),
         cmocka_unit_test(test_an_answer_leaves_for_one_of_its_kind),
         cmocka_unit_test(test_one_that_has_not_begun_leaves_for_any_kind),
         cmocka_unit_test(test_a_hung_worker_is_away),
+        cmocka_unit_test(test_silence_begins_after_the_wait_in_a_queue),
         cmocka_unit_test(test_a_pair_that_fails_gets_no_requests_until_it_is_probed),
         cmocka_unit_test(test_retries_wait_for_the_budget),
         cmocka_unit_test(test_no_retry_overtakes_one_that_waits),

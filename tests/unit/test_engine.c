@@ -226,7 +226,8 @@ static void test_memory_of_the_device_and_of_the_host_are_told_apart(void **stat
     static const char *const sentences[] = {
         "393216.0 GiB of the device's memory are needed (weights 0.0, KV pool of 68719476736 "
         "tokens 393216.0, steps of 24 rows 0.0), ",
-        "393216.0 GiB of host memory are needed (steps in flight 0.0, swapped blocks 393216.0), ",
+        "393216.0 GiB of host memory are needed (steps in flight 0.0, swapped blocks 393216.0, "
+        "staging 0.0, the device's 0.0), ",
     };
     bad[0].block_count = bad[1].swap_blocks = 1u << 28;
     for (int i = 0; i < 2; i++) {
@@ -237,6 +238,45 @@ static void test_memory_of_the_device_and_of_the_host_are_told_apart(void **stat
         assert_int_equal(engine_open(&bad[i], &engine, &err), STATUS_LIMIT);
         assert_ptr_equal(strstr(err.text, sentences[i]), err.text);
     }
+}
+
+/* Two processes can share a device: each takes its share of the whole at most. */
+static void test_a_share_of_the_device_bounds_the_pool(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct engine_config config = CONFIG;
+        struct engine *engine;
+        struct error err = {""};
+        config.kernels.device = i ? DEVICE_DEFERRED : DEVICE_CPU;
+        config.memory_share = 1e-9;
+        assert_int_equal(engine_open(&config, &engine, &err), STATUS_LIMIT);
+        assert_non_null(strstr(err.text, "0.0 are its share (device-memory-share): "));
+        assert_non_null(strstr(err.text, " or a larger share"));
+        config.memory_share = 0.9;
+        assert_int_equal(engine_open(&config, &engine, &err), STATUS_OK);
+        engine_close(engine);
+    }
+}
+
+/* Memory of the device and of the host that each would fit, and don't fit together. */
+static void test_memory_that_a_device_takes_from_the_host(void **state)
+{
+    (void)state;
+    struct kernels *kernels;
+    struct engine *engine;
+    struct error err = {""};
+    struct engine_config config = CONFIG;
+    assert_int_equal(kernels_open(&config.kernels, &kernels, &err), STATUS_OK);
+    uint64_t half = kernels_host_available_bytes(kernels) / 10 * 7;
+    kernels_close(kernels);
+    assert_int_equal(engine_open(&config, &engine, &err), STATUS_OK);
+    uint64_t block_bytes = kv_layout_block_bytes(engine_layout(engine));
+    engine_close(engine);
+    config.kernels.device = DEVICE_DEFERRED;
+    config.block_count = config.swap_blocks = (uint32_t)(half / block_bytes);
+    assert_int_equal(engine_open(&config, &engine, &err), STATUS_LIMIT);
+    assert_non_null(strstr(err.text, " GiB of host memory are needed (steps in flight "));
 }
 
 int main(void)
@@ -251,6 +291,8 @@ int main(void)
         cmocka_unit_test(test_configurations_that_are_refused),
         cmocka_unit_test(test_what_no_machine_holds_is_refused),
         cmocka_unit_test(test_memory_of_the_device_and_of_the_host_are_told_apart),
+        cmocka_unit_test(test_a_share_of_the_device_bounds_the_pool),
+        cmocka_unit_test(test_memory_that_a_device_takes_from_the_host),
     };
     return cmocka_run_group_tests(tests, open_engine, close_engine);
 }

@@ -19,6 +19,7 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_
           "vocab_size": VOCAB, "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
           "tie_word_embeddings": False}
 LAYER_WEIGHTS = LAYERS * (HIDDEN * (HEADS + 2 * KV_HEADS) * DIM + HIDDEN * HEADS * DIM + 3 * HIDDEN * FFN)
+LONG = bool(os.environ.get("BATON_LONG"))  # tests/run --long
 ON_X86 = os.uname().machine == "x86_64"
 
 
@@ -85,6 +86,34 @@ def check_decode(engine, figure):
     assert one["tokens_per_s"] == pytest.approx(2 * figure["batch"] / seconds, rel=1e-3)
     assert one["gbs"] == pytest.approx((2 * engine["weight_bytes"] + kv) * 1e-9 / seconds, rel=1e-3)
     assert one["of_read"] == pytest.approx(one["gbs"] / one["read_gbs"], rel=1e-3)
+
+
+DEVICES = [("deferred", {})] + [("cuda:0", {"BATON_CUDA_DRIVER": str(BUILD / "tests/libcuda-emulated.so"), "BATON_CUDA_EMULATED": "sms=2,memory=64,late=1"})]
+
+
+@pytest.mark.parametrize("device,environment", DEVICES)
+def test_a_device_is_measured_by_its_events(model, tmp_path, monkeypatch, device, environment):
+    """Steps that run ahead: figures as on the CPU, without times of operations; memory of the device; a table with its own columns."""
+    if environment and not pathlib.Path(environment["BATON_CUDA_DRIVER"]).exists():
+        pytest.skip("the emulated driver isn't built (no C++ compiler)")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    out = tmp_path / "figures.json"
+    done = engine(model, "--device", device, "--prefill", 40, "--chunk", 16, "--batch", "1,3", "--depth", 33, "--decode", 2, "--rounds", 1, "--json", out)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(out.read_text())
+    (one,) = told["engines"]
+    assert told["device"] == device and [f["kind"] for f in one["figures"]] == ["prefill", "decode", "decode"]
+    assert one["device_bytes"] > one["held_bytes"] > one["weight_bytes"]
+    for figure in one["figures"]:
+        assert (figure["linear_time"], figure["attention_time"]) == (0, 0) and 0 < figure["ran"] < 1.5 and figure["read_gbs"] > 0
+    check_prefill(one["figures"][0])
+    check_decode(one, one["figures"][1])
+    if device == "cuda:0":
+        assert one["numerics"].startswith("cuda-bf16-sm90/") and one["instruction"] == "64 rows by a layer of 128 x 128" and one["figures"][0]["of_peak"] > 0
+    lines = done.stdout.splitlines()
+    assert re.match(r"memory of the device: 0\.\d{3} GB$", lines[2]) and " GB/s copied, beside the 0.000 GB of weights" in lines[4], done.stdout
+    assert [line.split()[-1] for line in lines if "tokens/s" in line] == ["busy", "busy"] and "CPU below" not in done.stdout
 
 
 def test_the_table_is_for_people(model):
@@ -330,7 +359,7 @@ def test_figures_that_a_file_held_stay_until_there_are_new_ones(model, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "link", "model"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGPIPE])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGPIPE] + [signal.SIGTERM, signal.SIGQUIT] * LONG)
 def test_a_run_that_is_stopped_leaves_what_was_there(model, tmp_path, number):
     out = tmp_path / "figures.json"
     out.write_text(EARLIER)
@@ -352,7 +381,7 @@ def test_what_whole_rounds_measured_outlives_the_run(model, tmp_path):
     assert [len(figure["rounds"]) >= 2 for figure in one["figures"]] == [True, True]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGHUP] + [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT] * LONG)
 def test_a_run_goes_on_where_a_signal_is_ignored(model, tmp_path, number):
     """As behind nohup or a shell's &."""
     out = tmp_path / "figures.json"
@@ -407,7 +436,7 @@ def test_a_share_that_others_disturb_is_told_as_such(model):
     cpu = min(os.sched_getaffinity(0))
     spins = subprocess.Popen(["sh", "-c", "while :; do :; done"], preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
     try:
-        done = subprocess.run([BUILD / "bin/baton", "bench", "schedule", "--steps", "60", "--rounds", "1", "--model", model, "--random-weights"],
+        done = subprocess.run([BUILD / "bin/baton", "bench", "schedule", "--steps", "20", "--rounds", "1", "--model", model, "--random-weights"],
                               text=True, capture_output=True, timeout=300, preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
     finally:
         spins.kill()

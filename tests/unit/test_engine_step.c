@@ -35,7 +35,7 @@ static struct engine_sequence sequence_of(const struct sampling *sampling, uint3
                                     .blocks = BLOCKS,
                                     .block_count = 4,
                                     .prompt_rows = count,
-                                    .sample = true,
+                                    .sample_count = 1,
                                     .sampling = sampling};
 }
 
@@ -100,20 +100,20 @@ static void test_chunks_and_neighbours_leave_no_trace(void **state)
     step(engine, &whole, 1);
 
     struct engine_sequence pair[2] = {sequence_of(&sampling, 13), sequence_of(&sampling, 5)};
-    pair[0].sample = false;
+    pair[0].sample_count = 0;
     pair[1].blocks = OTHER_BLOCKS;
     step(engine, pair, 2);
-    uint64_t five = pair[1].logits_hash;
+    uint64_t five = pair[1].drawn.logits_hash;
     pair[1].tokens += 5;
     pair[1].position = 5;
     pair[0].tokens += 13;
     pair[0].position = 13;
     pair[0].token_count = pair[0].prompt_rows = 7;
-    pair[0].sample = true;
+    pair[0].sample_count = 1;
     step(engine, pair, 2);
-    assert_int_equal(pair[0].logits_hash, whole.logits_hash);
-    assert_int_equal(pair[0].token, whole.token);
-    assert_int_not_equal(pair[1].logits_hash, five);
+    assert_int_equal(pair[0].drawn.logits_hash, whole.drawn.logits_hash);
+    assert_int_equal(pair[0].drawn.token, whole.drawn.token);
+    assert_int_not_equal(pair[1].drawn.logits_hash, five);
 }
 
 static void test_who_asks_gets_the_hash_of_the_logits(void **state)
@@ -121,12 +121,13 @@ static void test_who_asks_gets_the_hash_of_the_logits(void **state)
     struct engine *engine = *state;
     struct sampling plain = sampling_default(), asks = sampling_with_hash();
     struct engine_sequence pair[2] = {sequence_of(&plain, 5), sequence_of(&asks, 5)};
-    pair[0].logits_hash = 7; /* the hash of the step before */
+    pair[0].drawn.logits_hash = 7; /* the hash of the step before */
     pair[1].blocks = OTHER_BLOCKS;
     step(engine, pair, 2);
-    assert_int_equal(pair[0].logits_hash, 0);
-    assert_int_not_equal(pair[1].logits_hash, 0);
-    assert_int_equal(pair[1].logits_hash, logits_hash(pair[1].logits, engine_shape(engine)->vocab));
+    assert_int_equal(pair[0].drawn.logits_hash, 0);
+    assert_int_not_equal(pair[1].drawn.logits_hash, 0);
+    assert_int_equal(pair[1].drawn.logits_hash,
+                     logits_hash(pair[1].logits, engine_shape(engine)->vocab));
 }
 
 static void set_failpoints(const char *spec, const char *log)
@@ -168,7 +169,7 @@ static void test_a_step_is_done_by_the_threads_that_come(void **state)
             step(engine, &whole, 1);
         while (away && access(log, F_OK) != 0); /* until it came, and was held */
         step(engine, &whole, 1);
-        hashes[away] = whole.logits_hash;
+        hashes[away] = whole.drawn.logits_hash;
         assert_true(clock_now_us() - begun_us < 50000000);
         if (away) {
             FILE *file = fopen(go, "w");
@@ -218,7 +219,7 @@ static void test_blocks_that_moved_hold_what_they_held(void **state)
         part.position = 18;
         part.token_count = part.prompt_rows = 4;
         step(engine, &part, 1);
-        assert_int_equal(part.logits_hash, whole.logits_hash);
+        assert_int_equal(part.drawn.logits_hash, whole.drawn.logits_hash);
     }
 }
 
@@ -265,7 +266,7 @@ static uint32_t next_token(struct engine *engine, const struct sampling *samplin
     s.tokens = &prompt;
     s.ban_end = ban_end;
     step(engine, &s, 1);
-    return s.token;
+    return s.drawn.token;
 }
 
 static void test_min_tokens_bans_end_and_stop_ids(void **state)
@@ -355,7 +356,7 @@ static void test_a_step_that_runs_ahead_is_one_upload_and_no_wait(void **state)
     assert_int_equal(engine_open(&config, &engine, &err), STATUS_OK);
     assert_int_equal(engine_attach_pool(engine, NULL, &err), STATUS_OK);
     assert_true(engine_runs_ahead(engine) && engine_feeds(engine, &sampling[0]));
-    assert_false(engine_feeds(cpu, &sampling[0]));
+    assert_int_equal(engine_feeds(cpu, &sampling[0]), test_device() != DEVICE_CPU);
     sampling[0].seed = 5;
     sampling[1].temperature = 1.5f;
     sampling[1].top_p = 0.95f;
@@ -380,7 +381,8 @@ static void test_a_step_that_runs_ahead_is_one_upload_and_no_wait(void **state)
             assert_int_equal(then.allocations, first.allocations);
             assert_int_equal(then.read_backs - first.read_backs, 2); /* tokens, logits */
             assert_int_equal(then.copies, first.copies);
-            assert_int_equal(then.records - first.records, 2); /* its begin and end: its time */
+            /* the begin and end of its operations, and of its results */
+            assert_int_equal(then.records - first.records, 3);
         }
         if (number == 0)
             continue;
@@ -396,14 +398,14 @@ static void test_a_step_that_runs_ahead_is_one_upload_and_no_wait(void **state)
             alone[i].fed = false;
         }
         step(cpu, alone, 2);
-        assert_true(before[0].logits && before[0].logits_hash && !before[1].logits);
+        assert_true(before[0].logits && before[0].drawn.logits_hash && !before[1].logits);
         for (uint32_t i = 0; i < 2; i++) {
-            assert_int_equal(before[i].logits_hash, alone[i].logits_hash);
-            assert_int_equal(before[i].status, STATUS_OK);
-            assert_int_equal(before[i].token, alone[i].token);
+            assert_int_equal(before[i].drawn.logits_hash, alone[i].drawn.logits_hash);
+            assert_int_equal(before[i].drawn.status, STATUS_OK);
+            assert_int_equal(before[i].drawn.token, alone[i].drawn.token);
         }
-        drawn[0] = alone[0].token;
-        drawn[1] = alone[1].token;
+        drawn[0] = alone[0].drawn.token;
+        drawn[1] = alone[1].drawn.token;
     }
     engine_close(engine);
 }
@@ -441,14 +443,150 @@ static void test_draws_of_the_host_beside_those_of_the_device(void **state)
         assert_int_equal(engine_submit(engine, &next, 1, &none, &err), STATUS_INVALID);
         assert_string_equal(err.text, "sequence 0: the host draws sample 0");
         assert_int_equal(engine_wait(engine, ticket, pair, 2, &err), STATUS_OK);
-        assert_int_equal(pair[0].token, masked ? 3 * 32 + 7 : 700);
+        assert_int_equal(pair[0].drawn.token, masked ? 3 * 32 + 7 : 700);
         assert_true(pair[0].logits && !pair[1].logits == !masked);
         for (int i = 0; i < 2; i++) {
-            assert_int_equal(pair[i].token, alone[i].token);
+            assert_int_equal(pair[i].drawn.token, alone[i].drawn.token);
             if (pair[i].logits)
                 assert_memory_equal(pair[i].logits, alone[i].logits, 2048 * sizeof(float));
         }
     }
+    engine_close(engine);
+}
+
+enum { DRAFTS = 3, ANSWER = 12 };
+
+/* Draws an answer of 12 tokens row by row: the tokens and hashes that drafts must give, too. */
+static void answer_alone(struct engine *engine, const struct sampling *sampling,
+                         uint32_t tokens[1 + ANSWER], uint64_t hashes[ANSWER])
+{
+    tokens[0] = TOKENS[0];
+    for (uint32_t i = 0; i < ANSWER; i++) {
+        struct engine_sequence s = sequence_of(sampling, 1);
+        s.tokens = &tokens[i];
+        s.position = s.index = i;
+        step(engine, &s, 1);
+        tokens[i + 1] = s.drawn.token;
+        hashes[i] = s.drawn.logits_hash;
+    }
+}
+
+/* Rows of drafts draw what they draw one after the other, each with its own random number; so does
+ * the row before a wrong draft. Another sequence beside them has its token. */
+static void test_rows_that_draw_together(void **state)
+{
+    struct engine *alone = *state, *engine;
+    struct sampling sampling = sampling_with_hash(), plain = sampling_default();
+    uint32_t tokens[1 + ANSWER], wrong[1 + DRAFTS];
+    uint64_t hashes[ANSWER];
+    struct error err;
+    sampling.temperature = 1.2f;
+    sampling.seed = 77;
+    answer_alone(alone, &sampling, tokens, hashes);
+    struct engine_sequence neighbour = sequence_of(&plain, 7);
+    step(alone, &neighbour, 1);
+    for (int device = 0; device < 2; device++) {
+        struct engine_config config = CONFIG;
+        config.kernels.device = device ? DEVICE_DEFERRED_LATE : DEVICE_CPU;
+        config.draft_tokens = DRAFTS;
+        assert_int_equal(engine_open(&config, &engine, &err), STATUS_OK);
+        assert_int_equal(engine_attach_pool(engine, NULL, &err), STATUS_OK);
+        assert_int_equal(engine_numerics_id(engine), engine_numerics_id(alone));
+        for (uint32_t i = 0; i < ANSWER; i += 1 + DRAFTS) {
+            struct engine_draw more[DRAFTS];
+            struct engine_sequence pair[2] = {sequence_of(&sampling, 1 + DRAFTS),
+                                              sequence_of(&plain, 7)};
+            memcpy(wrong, &tokens[i], sizeof wrong);
+            wrong[2]++; /* first: then the rows are written again */
+            for (int right = 0; right < 2; right++) {
+                pair[0].tokens = right ? &tokens[i] : wrong;
+                pair[0].position = pair[0].index = i;
+                pair[0].sample_count = 1 + DRAFTS;
+                pair[0].more = more;
+                pair[1].blocks = OTHER_BLOCKS;
+                step(engine, pair, 2);
+                assert_int_equal(pair[1].drawn.token, neighbour.drawn.token);
+                assert_int_equal(pair[0].drawn.logits_hash, hashes[i]);
+                for (uint32_t k = 0; k <= (right ? DRAFTS : 1); k++) {
+                    const struct engine_draw *draw = k ? &more[k - 1] : &pair[0].drawn;
+                    assert_int_equal(draw->status, STATUS_OK);
+                    assert_int_equal(draw->token, tokens[i + k + 1]);
+                    assert_int_equal(draw->logits_hash, hashes[i + k]);
+                }
+                assert_int_equal(more[1].logits_hash == hashes[i + 2], right);
+            }
+        }
+        engine_close(engine);
+    }
+}
+
+/* On a device the first row may be fed the token that the step before draws; drafts follow it. */
+static void test_drafts_behind_a_token_that_is_fed(void **state)
+{
+    struct engine *engine;
+    struct engine_config config = CONFIG;
+    struct sampling sampling = sampling_with_hash();
+    uint32_t tokens[1 + ANSWER];
+    uint64_t hashes[ANSWER];
+    struct error err;
+    engine_ticket tickets[2];
+    struct engine_draw more[2][DRAFTS];
+    sampling.temperature = 1;
+    answer_alone(*state, &sampling, tokens, hashes);
+    config.kernels.device = DEVICE_DEFERRED_LATE;
+    config.draft_tokens = DRAFTS;
+    assert_int_equal(engine_open(&config, &engine, &err), STATUS_OK);
+    assert_int_equal(engine_attach_pool(engine, NULL, &err), STATUS_OK);
+    struct engine_sequence first = sequence_of(&sampling, 2), next = sequence_of(&sampling, 3);
+    uint32_t drafts[] = {UINT32_MAX, tokens[3], tokens[4]}; /* the first one isn't read */
+    first.tokens = tokens;
+    first.sample_count = 2;
+    first.more = more[0];
+    next.tokens = drafts;
+    next.position = next.index = 2;
+    next.sample_count = 3;
+    next.fed = true;
+    next.token_from = 1;
+    next.more = more[1];
+    assert_int_equal(engine_submit(engine, &first, 1, &tickets[0], &err), STATUS_OK);
+    assert_int_equal(engine_submit(engine, &next, 1, &tickets[1], &err), STATUS_OK);
+    assert_int_equal(engine_wait(engine, tickets[0], &first, 1, &err), STATUS_OK);
+    assert_int_equal(engine_wait(engine, tickets[1], &next, 1, &err), STATUS_OK);
+    assert_int_equal(more[0][0].token, tokens[2]);
+    assert_int_equal(next.drawn.token, tokens[3]);
+    for (uint32_t k = 0; k < 2; k++) {
+        assert_int_equal(more[1][k].token, tokens[4 + k]);
+        assert_int_equal(more[1][k].logits_hash, hashes[3 + k]);
+    }
+    engine_close(engine);
+}
+
+static void test_drafts_that_are_refused(void **state)
+{
+    (void)state;
+    struct engine *engine;
+    struct engine_config config = CONFIG;
+    struct sampling sampling = sampling_default(), edited = sampling_default();
+    struct engine_draw more[DRAFTS + 1];
+    struct error err;
+    config.draft_tokens = DRAFTS;
+    edited.min_tokens = 1;
+    assert_int_equal(engine_open(&config, &engine, &err), STATUS_OK);
+    assert_int_equal(engine_attach_pool(engine, NULL, &err), STATUS_OK);
+    struct engine_sequence s = sequence_of(&sampling, 2);
+    s.more = more;
+    s.sample_count = 3;
+    expect_refusal(engine, &s, 1, "sequence 0: 3 of 2 rows draw tokens, with 3 drafts at most");
+    s = sequence_of(&sampling, 8);
+    s.more = more;
+    s.sample_count = 5;
+    expect_refusal(engine, &s, 1, "sequence 0: 5 of 8 rows draw tokens, with 3 drafts at most");
+    s.sample_count = 4;
+    s.sampling = &edited;
+    expect_refusal(engine, &s, 1, "sequence 0: 4 of 8 rows draw tokens, with 3 drafts at most");
+    s.sampling = &sampling;
+    s.ban_end = true;
+    expect_refusal(engine, &s, 1, "sequence 0: 4 of 8 rows draw tokens, with 3 drafts at most");
     engine_close(engine);
 }
 
@@ -465,6 +603,9 @@ int main(void)
         cmocka_unit_test(test_min_tokens_bans_end_and_stop_ids),
         cmocka_unit_test(test_a_step_that_runs_ahead_is_one_upload_and_no_wait),
         cmocka_unit_test(test_draws_of_the_host_beside_those_of_the_device),
+        cmocka_unit_test(test_rows_that_draw_together),
+        cmocka_unit_test(test_drafts_behind_a_token_that_is_fed),
+        cmocka_unit_test(test_drafts_that_are_refused),
     };
     return cmocka_run_group_tests(tests, open_engine, close_engine);
 }

@@ -275,7 +275,14 @@ static void test_slack_has_a_price_while_requests_arrive(void **state)
     goodput_score(&w->config, &w->pool, &w->request, &evicts, &spares);
     evicts.evicted_tokens = 512;
     goodput_score(&w->config, &w->pool, &w->request, &evicts, &costs);
+    assert_near(costs.price, spares.price); /* nothing was ever found in a cache */
+    goodput_found(&w->demand, 512, 256);
+    goodput_score(&w->config, &w->pool, &w->request, &evicts, &costs);
     assert_true(costs.price > spares.price);
+    double half = costs.price - spares.price;
+    goodput_found(&w->demand, 512, 0);
+    goodput_score(&w->config, &w->pool, &w->request, &evicts, &costs);
+    assert_near(costs.price - spares.price, half / 2);
     w->config.off = GOODPUT_OFF_PRICE;
     assert_near(pair(w, &w->d).price, 0);
 }
@@ -308,6 +315,52 @@ static void test_each_kind_of_room_has_a_price(void **state)
     local.cached_tokens = 511;
     goodput_score(&w->config, &w->pool, &w->request, &local, &cached);
     assert_true(whole.price > 1.1 * cached.price);
+}
+
+/* An idle decode worker costs arrivals no more than one that draws: a first row adds the step's own
+ * cost, which an arrival would have anyway. Far below the objectives nothing costs much. */
+static void test_time_to_spare_has_no_price(void **state)
+{
+    struct world *w = *state;
+    draws(&w->d, 4, 1e6);
+    w->d.is.is.pool_tokens = w->other.is.is.pool_tokens = 0;
+    for (int i = 0; i < 100; i++)
+        goodput_arrived(&w->demand, &w->request.is, 1, 1000000 + 50000 * (uint64_t)i);
+    w->pool.now_us = 6000000;
+    double idle = score(w, PREDICT_READER, &w->other).price;
+    assert_true(idle < score(w, PREDICT_READER, &w->d).price);
+    double tight = pair(w, &w->d).price;
+    w->demand = (struct goodput_demand){0};
+    w->request.is.objective = (struct slo_objective){.ttft_us = 4000000, .tpot_us = 400000};
+    for (int i = 0; i < 100; i++)
+        goodput_arrived(&w->demand, &w->request.is, 1, 1000000 + 50000 * (uint64_t)i);
+    assert_true(pair(w, &w->d).price < tight / 50); /* the square of a tenth, or so */
+}
+
+/* A class that none attains, of a TTFT and a TPOT of 1 us. An arrival can't miss more than once. */
+static void test_an_arrival_misses_once(void **state)
+{
+    struct world *w = *state;
+    draws(&w->d, 8, 1e6);
+    w->d.is.is.pool_tokens = 0;
+    w->request.is.objective = (struct slo_objective){.ttft_us = 1, .tpot_us = 1};
+    for (int i = 0; i < 100; i++)
+        goodput_arrived(&w->demand, &w->request.is, 1, 1000000 + 50000 * (uint64_t)i);
+    w->pool.now_us = 6000000;
+    double rate = goodput_arrival_rate(&w->demand, w->pool.now_us);
+    struct goodput_score by_pair = pair(w, &w->d), local = score(w, PREDICT_LOCAL, &w->d);
+    struct prediction is = by_pair.is;
+    double lives_us = (w->request.is.answer_tokens - 1) * is.step_us; /* on one of two workers */
+    assert_near(by_pair.price, rate * (is.wait_us + is.prefill_us + lives_us / 4));
+    lives_us = (w->request.is.answer_tokens - 1) * local.is.step_us;
+    assert_near(local.price, rate * (local.is.prefill_us / 2 + lives_us / 4));
+    struct predict_choice evicts = {.way = PREDICT_PREFILL, .prefill = &w->p.is};
+    struct goodput_score spares, costs;
+    goodput_found(&w->demand, 512, 512);
+    goodput_score(&w->config, &w->pool, &w->request, &evicts, &spares);
+    evicts.evicted_tokens = 512;
+    goodput_score(&w->config, &w->pool, &w->request, &evicts, &costs);
+    assert_near(costs.price - spares.price, 0.25); /* how likely a block is found again */
 }
 
 /* All terms of a score grow with the weight of a miss alike. */
@@ -398,6 +451,25 @@ static void test_ties_go_to_the_least_device_time(void **state)
     b.total = 0.6;
     assert_true(goodput_better(&a, &b));
     assert_false(goodput_better(&a, &a));
+}
+
+/* With time to spare nothing else tells them apart: a prompt beside answers holds these up. */
+static void test_a_pair_wins_ties_against_a_prompt_beside_answers(void **state)
+{
+    struct world *w = *state;
+    w->request.is.objective = (struct slo_objective){.ttft_us = 10000000, .tpot_us = 1000000};
+    w->config.off = GOODPUT_OFF_TARDINESS;
+    for (uint32_t rows = 0; rows < 8; rows += 4) {
+        draws(&w->d, rows, 1e6);
+        struct goodput_score apart = pair(w, &w->d), local = score(w, PREDICT_LOCAL, &w->d);
+        assert_near(apart.total, local.total);
+        assert_true(goodput_better(&apart, &local) && !goodput_better(&local, &apart));
+        /* Its time isn't worth more than that: most of the prompt is cached there. */
+        struct predict_choice choice = {
+            .way = PREDICT_LOCAL, .decode = &w->d.is, .cached_tokens = 400};
+        goodput_score(&w->config, &w->pool, &w->request, &choice, &local);
+        assert_true(goodput_better(&local, &apart));
+    }
 }
 
 /* Each term can be left out. */
@@ -503,9 +575,12 @@ int main(void)
         T(test_slack_has_a_price_while_requests_arrive),
         T(test_each_kind_of_room_has_a_price),
         T(test_the_price_is_in_the_weight_of_a_miss),
+        T(test_time_to_spare_has_no_price),
+        T(test_an_arrival_misses_once),
         T(test_weights_follow_the_error_budget),
         T(test_late_requests_have_a_floor),
         T(test_ties_go_to_the_least_device_time),
+        T(test_a_pair_wins_ties_against_a_prompt_beside_answers),
         T(test_every_term_changes_some_score),
         T(test_terms_are_never_negative),
         T(test_more_work_never_raises_attainment),

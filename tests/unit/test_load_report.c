@@ -317,6 +317,15 @@ static void test_the_json_is_whole(void **state)
     assert_non_null(strstr(text.data, "Successful requests:                     1"));
     assert_non_null(strstr(text.data, "Attainment (%):                          0.00"));
     assert_null(strstr(text.data, "Rate attained by 90%")); /* the rate is the same all the time */
+    const struct load_group same = {.requests = 3, .good = 2, .shortest = 7, .longest = 7};
+    for (int i = 0; i < LOAD_DECILES; i++) /* prompts of one length, except the longest */
+        report.deciles[i] = same;
+    report.deciles[9].longest = 8;
+    report.deciles[3].requests = 0;
+    str_clear(&text);
+    load_report_table(&report, &labels, &text);
+    assert_non_null(strstr(text.data, "\n         7 .. 7      tokens,     24 requests      66.7%\n"
+                                      "         7 .. 8      tokens,      3 requests      66.7%\n"));
     str_clear(&text);
     labels.arrivals.ramp = LOAD_RAMP_LINEAR;
     load_report_table(&report, &labels, &text);

@@ -79,7 +79,7 @@ static struct engine_sequence rows_of(const struct sampling *sampling, const uin
                                     .blocks = blocks,
                                     .block_count = 4,
                                     .prompt_rows = to - from,
-                                    .sample = true,
+                                    .sample_count = 1,
                                     .sampling = sampling,
                                     .history = tokens};
 }
@@ -90,8 +90,8 @@ static void step(struct engine *engine, struct engine_sequence *sequences, uint3
     if (engine_step(engine, sequences, count, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     for (uint32_t i = 0; i < count; i++)
-        if (sequences[i].sample)
-            assert_int_equal(sequences[i].status, STATUS_OK);
+        if (sequences[i].sample_count)
+            assert_int_equal(sequences[i].drawn.status, STATUS_OK);
 }
 
 /* Runs rows [from, to) alone. Returns the token and sets *hash. */
@@ -101,8 +101,8 @@ static uint32_t run(struct engine *engine, const uint32_t *tokens, uint32_t from
     struct sampling sampling = sampling_of(1);
     struct engine_sequence sequence = rows_of(&sampling, tokens, from, to, blocks);
     step(engine, &sequence, 1);
-    *hash = sequence.logits_hash;
-    return sequence.token;
+    *hash = sequence.drawn.logits_hash;
+    return sequence.drawn.token;
 }
 
 static void test_facts(void **state)
@@ -148,9 +148,9 @@ static void test_chunks_blocks_and_company_change_nothing(void **state)
                                          rows_of(&sampling, tokens, 0, 50, THIRD),
                                          rows_of(&other, others, 0, 7, OTHER)};
     step(engine, company, 3);
-    assert_int_equal(company[1].token, token);
-    assert_true(company[1].logits_hash == hash);
-    assert_true(company[0].logits_hash != hash);
+    assert_int_equal(company[1].drawn.token, token);
+    assert_true(company[1].drawn.logits_hash == hash);
+    assert_true(company[0].drawn.logits_hash != hash);
 }
 
 /* Another engine that gets only the bytes of the blocks goes on with the same token. */
@@ -237,16 +237,16 @@ static void test_seed_choice_and_index_draw_apart_and_greedy_does_not(void **sta
     uint32_t seen[3] = {0};
     struct sampling greedy = sampling_of(1);
     greedy.temperature = 0;
-    uint32_t likeliest = draw(engine, &greedy, NULL, false).token;
+    uint32_t likeliest = draw(engine, &greedy, NULL, false).drawn.token;
     for (uint64_t seed = 0; seed < 200; seed++) {
         struct sampling sampling = sampling_of(seed), chosen = sampling_of(1);
         chosen.choice = (uint32_t)seed;
         greedy.seed = seed;
-        assert_int_equal(draw(engine, &greedy, NULL, false).token, likeliest);
-        uint32_t token = draw(engine, &sampling, NULL, false).token;
-        assert_int_equal(draw(engine, &sampling, NULL, false).token, token);
+        assert_int_equal(draw(engine, &greedy, NULL, false).drawn.token, likeliest);
+        uint32_t token = draw(engine, &sampling, NULL, false).drawn.token;
+        assert_int_equal(draw(engine, &sampling, NULL, false).drawn.token, token);
         seen[0] += token == likeliest;
-        seen[1] += draw(engine, &chosen, NULL, false).token == likeliest;
+        seen[1] += draw(engine, &chosen, NULL, false).drawn.token == likeliest;
     }
     assert_in_range(seen[0], 70, 130); /* probability 1/2 */
     assert_in_range(seen[1], 70, 130);
@@ -259,30 +259,30 @@ static void test_end_ids_bans_and_constraints(void **state)
     const uint32_t *end_ids = engine_end_ids(engine, &end_count);
     assert_true(end_count > 0);
     struct sampling sampling = sampling_of(4);
-    uint32_t token = draw(engine, &sampling, NULL, false).token;
+    uint32_t token = draw(engine, &sampling, NULL, false).drawn.token;
     assert_true(token != end_ids[0]);
     /* a stop id counts only before min_tokens; a bias of -100 always */
     sampling.stop_id_count = 1;
     sampling.stop_ids[0] = token;
-    assert_int_equal(draw(engine, &sampling, NULL, false).token, token);
-    uint32_t other = draw(engine, &sampling, NULL, true).token;
+    assert_int_equal(draw(engine, &sampling, NULL, false).drawn.token, token);
+    uint32_t other = draw(engine, &sampling, NULL, true).drawn.token;
     assert_true(other != token);
     struct logit_bias biases[] = {{other, -99}, {other, -100}};
     sampling.biases = biases;
     sampling.bias_count = 1;
-    assert_int_equal(draw(engine, &sampling, NULL, true).token, other);
+    assert_int_equal(draw(engine, &sampling, NULL, true).drawn.token, other);
     sampling.biases = biases + 1;
-    assert_true(draw(engine, &sampling, NULL, true).token != other);
+    assert_true(draw(engine, &sampling, NULL, true).drawn.token != other);
     /* only what is allowed, and the end as soon as it is */
     allowed[3] = 0x00010100;
-    uint32_t constrained = draw(engine, &sampling, allowed, false).token;
+    uint32_t constrained = draw(engine, &sampling, allowed, false).drawn.token;
     assert_true(constrained == 3 * 32 + 8 || constrained == 3 * 32 + 16);
     allowed[end_ids[0] / 32] |= 1u << end_ids[0] % 32;
-    assert_int_equal(draw(engine, &sampling, allowed, false).token, end_ids[0]);
-    constrained = draw(engine, &sampling, allowed, true).token;
+    assert_int_equal(draw(engine, &sampling, allowed, false).drawn.token, end_ids[0]);
+    constrained = draw(engine, &sampling, allowed, true).drawn.token;
     assert_true(constrained == 3 * 32 + 8 || constrained == 3 * 32 + 16);
     memset(allowed, 0, sizeof allowed);
-    assert_int_equal(draw(engine, &sampling, allowed, false).status, STATUS_INVALID);
+    assert_int_equal(draw(engine, &sampling, allowed, false).drawn.status, STATUS_INVALID);
 }
 
 static void test_logprobs_are_of_the_distribution_that_is_drawn_from(void **state)
@@ -298,7 +298,7 @@ static void test_logprobs_are_of_the_distribution_that_is_drawn_from(void **stat
         assert_true(logprobs->given);
         assert_int_equal(logprobs->top_count, 4);
         for (uint32_t i = 0; i < 4; i++) {
-            bool drawn = logprobs->top_ids[i] == sequence.token;
+            bool drawn = logprobs->top_ids[i] == sequence.drawn.token;
             counts[i] += drawn;
             if (drawn)
                 assert_true(logprobs->logprob == logprobs->top_logprobs[i]);

@@ -17,7 +17,8 @@ static enum pair_end end(struct pairing_outcome *ends, bool welcomed, enum kv_fa
 static void test_what_was_admitted(void **state)
 {
     (void)state;
-    static const enum pair_end want[KV_FAILURES] = {[KV_FAILURE_PEER_GONE] = PAIR_END_GONE};
+    static const enum pair_end want[KV_FAILURES] = {
+        [KV_FAILURE_PEER_GONE] = PAIR_END_GONE, [KV_FAILURE_LANE] = PAIR_END_REFUSED};
     for (enum kv_failure failure = KV_FAILURE_DEADLINE; failure < KV_FAILURES; failure++) {
         struct pairing_outcome ends = {0};
         pairing_outcome_welcomed(&ends);

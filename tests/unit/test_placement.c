@@ -111,7 +111,7 @@ static void queue_end(struct queue *q)
         if (q->requests[i].order)
             placement_ended(&q->placement, &q->requests[i]);
     assert_int_equal(q->placement.waiting, 0);
-    assert_int_equal(q->placement.queues[0].lacking, 0);
+    assert_int_equal(q->placement.queues[0].lacking + q->placement.queues[0].held, 0);
     for (uint32_t rank = 0; rank < PLACEMENT_RANKS; rank++)
         assert_int_equal(q->placement.queues[0].ranks[rank], 0);
     for (uint32_t rank = 0; rank < PRIORITIES; rank++)
@@ -339,9 +339,13 @@ static void test_a_held_request_waits_with_the_late_ones(void **state)
         arrives_in(&q, 100, PRIORITY_NORMAL, 60000000);
     uint64_t placed_tokens;
     placement_begin(&q.placement, 0, q.now_us);
-    for (int i = 0; i < 3; i++) /* each in its turn */
+    q.placement.config.held_limit = 3;
+    for (int i = 0; i < 3; i++) { /* each in its turn */
+        assert_true(placement_may_hold(&q.placement, &q.requests[i]));
         placement_hold(&q.placement, placement_next(&q.placement));
+    }
     assert_int_equal(q.placement.queues[0].ranks[PLACEMENT_RANKS - 1], 3);
+    assert_true(placement_may_hold(&q.placement, &q.requests[0])); /* it is, already */
     struct placement_request *first = placement_next(&q.placement);
     assert_ptr_equal(first, &q.requests[0]);
     assert_false(placement_is_owed(&q.placement));
@@ -363,8 +367,11 @@ static void test_a_held_request_waits_with_the_late_ones(void **state)
     placement_hold(&q.placement, first);
     assert_null(placement_next(&q.placement));
     size_t in_time = arrives_in(&q, 200, PRIORITY_NORMAL, 60000000);
+    assert_false(placement_may_hold(&q.placement, &q.requests[in_time]));
     placement_begin(&q.placement, 0, q.now_us);
     assert_ptr_equal(placement_next(&q.placement), &q.requests[in_time]);
+    placement_stop_waiting(&q.placement, &q.requests[2]);
+    assert_true(placement_may_hold(&q.placement, &q.requests[in_time]));
     placement_stop_waiting(&q.placement, &q.requests[in_time]);
     q.now_us++;
     placement_begin(&q.placement, 0, q.now_us);

@@ -91,6 +91,9 @@ static void add_worker(struct world *w, enum worker_role role, uint64_t key)
                                    .decode_row_us = 10 + (double)pick(w, 100),
                                    .decode_context_us = 1e-3 * (double)pick(w, 100)};
     cost_fit_init(&w->learnt[key].steps, &cost, 100);
+    w->learnt[key].chunk_rows = pick(w, 3) ? 512 : (uint32_t)pick(w, 200);
+    w->learnt[key].answers_us = 1e6;
+    w->learnt[key].prompts_us = pick(w, 3) ? 0 : 2e4;
     struct route_worker worker = {.key = key,
                                   .role = role,
                                   .ready = pick(w, 8) != 0,
@@ -165,7 +168,8 @@ static void world_init(struct world *w, uint64_t seed, enum placement_policy pol
                                       .avoid_prefill = pick(w, 4),
                                       .avoid_decode = pick(w, 20),
                                       .ends_at_prefill = pick(w, 8) == 0,
-                                      .local = pick(w, 3) == 0};
+                                      .local = pick(w, 3) == 0,
+                                      .never_local = pick(w, 5) == 0};
 }
 
 static void world_end(struct world *w)
@@ -369,22 +373,103 @@ static struct terms terms_of(const struct group *g, const struct candidate *work
     return t;
 }
 
-/* The costs of a whole choice by goodput. */
+/* The costs of a whole choice by goodput with classes. */
 static void goodput_costs(const struct world *w, const struct predict_choice *choice,
                           struct terms *t)
 {
     struct goodput_score score;
-    if (w->ask.has_classes) {
-        goodput_score(&w->config, &w->pool, &w->request, choice, &score);
-        t->of[2] = floor(score.total * 1e6); /* as goodput_better */
-        t->of[3] = score.is.device_us;
-        t->of[4] = score.is.ttft_us;
-        return;
+    goodput_score(&w->config, &w->pool, &w->request, choice, &score);
+    t->of[2] = floor(score.total * 1e6); /* as goodput_better */
+    t->of[3] = score.is.device_us;
+    t->of[4] = score.is.ttft_us;
+}
+
+/* Goodput without classes: predicted times of one worker by itself. */
+struct times {
+    double ttft, tpot, prefill;
+};
+
+static struct times times_of(const struct group *g, const struct candidate *worker)
+{
+    struct prediction is;
+    bool prefills = g->stage == POLICY_PREFILL, decodes = g->stage == POLICY_DECODE;
+    struct predict_choice choice = choice_of(g,
+                                             prefills  ? PREDICT_PREFILL
+                                             : decodes ? PREDICT_READER
+                                                       : PREDICT_LOCAL,
+                                             prefills ? worker : NULL, prefills ? NULL : worker);
+    predict(&g->w->request.is, &choice, COST_P50, &is);
+    return (struct times){decodes ? 0 : is.ttft_us, prefills ? 0 : is.tpot_us, is.prefill_us};
+}
+
+/* The same; a worker of unknown cost is to the best known one as if both were unknown. */
+static struct times likely_times(const struct group *g, const struct candidate *worker)
+{
+    struct times mine = times_of(g, worker), best = {INFINITY, INFINITY, 0};
+    struct candidate *known = NULL;
+    for (size_t i = 0; i < g->count && !worker->is.learnt; i++) {
+        struct times t = times_of(g, g->items[i]);
+        if (g->items[i]->is.learnt &&
+            (g->stage == POLICY_DECODE ? t.tpot < best.tpot : t.ttft < best.ttft)) {
+            best = t;
+            known = candidates_get(&g->w->candidates, g->items[i]->is.key);
+        }
     }
-    predict(&w->request.is, choice, COST_P50, &score.is);
-    t->of[2] = score.is.ttft_us;
-    t->of[3] = score.is.tpot_us;
-    t->of[4] = 0;
+    if (!known)
+        return mine;
+    const struct worker_learnt *learnt = known->is.learnt;
+    known->is.learnt = NULL;
+    struct times guess = times_of(g, known);
+    known->is.learnt = learnt;
+    double ttft = guess.ttft > 0 ? fmin(best.ttft / guess.ttft, 1) : 1;
+    double tpot = guess.tpot > 0 ? fmin(best.tpot / guess.tpot, 1) : 1;
+    return (struct times){mine.ttft * ttft, mine.tpot * tpot, mine.prefill * ttft};
+}
+
+/* Returns the TTFT that counts. `pair`: the best prefill worker beside which it computes the prompt
+ * alone; NULL: none. */
+static double ttft_of(const struct group *g, const struct candidate *worker,
+                      const struct candidate *pair)
+{
+    struct times t = likely_times(g, worker);
+    if (!pair)
+        return t.ttft;
+    struct group pairs = {.w = g->w, .stage = POLICY_PREFILL};
+    double rows = fmin(PROMPT - cached_at(g, worker), 128);
+    bool guessed = !worker->is.learnt || worker->is.learnt->chunk_rows < rows;
+    double own = guessed ? fmax(t.prefill, times_of(&pairs, pair).prefill) : t.prefill;
+    return t.ttft - t.prefill + 2 * own + 10e3;
+}
+
+/* Sets the terms to those times as they are among the group's. */
+static void even_times(const struct group *g, const struct candidate *worker,
+                       const struct candidate *pair, double *terms)
+{
+    double ttft = INFINITY, tpot = INFINITY, mine;
+    for (size_t i = 0; i < g->count; i++) {
+        ttft = fmin(ttft, ttft_of(g, g->items[i], pair));
+        tpot = fmin(tpot, likely_times(g, g->items[i]).tpot);
+    }
+    mine = ttft_of(g, worker, pair);
+    terms[0] += mine <= 1.125 * ttft + 1e3 ? ttft : mine;
+    mine = likely_times(g, worker).tpot;
+    terms[1] += mine <= 1.125 * tpot ? tpot : mine;
+}
+
+/* Returns the prefill worker that is best by its unrounded TTFT. */
+static const struct candidate *soonest(const struct group *g)
+{
+    struct terms best = {{0}};
+    const struct candidate *found = NULL;
+    for (size_t i = 0; i < g->count; i++) {
+        struct terms t = terms_of(g, g->items[i]);
+        t.of[2] = times_of(g, g->items[i]).ttft;
+        if (!found || less(&t, &best)) {
+            best = t;
+            found = g->items[i];
+        }
+    }
+    return found;
 }
 
 static bool can_prefill(const struct world *w, const struct candidate *p)
@@ -411,6 +496,14 @@ struct groups {
     struct group prefills, decodes, alone;
 };
 
+/* Decode workers that have prefill workers compute prompts alone, too. */
+static bool mixes(const struct groups *groups)
+{
+    const struct world *w = groups->prefills.w;
+    return w->ask.policy == PLACEMENT_GOODPUT && !w->asked.never_local &&
+           (w->ask.has_classes || w->asked.local || !w->prefills || groups->prefills.count);
+}
+
 static void sort_out(struct world *w, struct groups *groups)
 {
     *groups = (struct groups){.prefills = {.w = w, .stage = POLICY_PREFILL},
@@ -429,7 +522,7 @@ static void sort_out(struct world *w, struct groups *groups)
             continue;
         if (!is_alone(w, worker))
             decodes->items[decodes->count++] = worker;
-        if (is_alone(w, worker) || w->ask.policy == PLACEMENT_GOODPUT)
+        if (is_alone(w, worker) || mixes(groups))
             alone->items[alone->count++] = worker;
     }
 }
@@ -445,8 +538,13 @@ static struct terms terms_of_pair(struct groups *groups, const struct candidate 
         t.of[i] += idle && i ? 0 : decode.of[i];
     struct predict_choice choice =
         choice_of(&groups->prefills, idle ? PREDICT_PREFILL : PREDICT_PAIR, p, d);
-    if (w->ask.policy == PLACEMENT_GOODPUT)
+    if (w->ask.policy == PLACEMENT_GOODPUT && w->ask.has_classes)
         goodput_costs(w, &choice, &t);
+    else if (w->ask.policy == PLACEMENT_GOODPUT) {
+        even_times(&groups->prefills, p, NULL, &t.of[2]);
+        if (!idle)
+            even_times(&groups->decodes, d, NULL, &t.of[2]);
+    }
     return t;
 }
 
@@ -455,10 +553,18 @@ static struct terms terms_alone(struct groups *groups, const struct candidate *d
     struct world *w = groups->alone.w;
     struct terms t = terms_of(&groups->alone, d);
     struct predict_choice choice = choice_of(&groups->alone, PREDICT_LOCAL, NULL, d);
-    if (w->ask.policy == PLACEMENT_GOODPUT)
+    if (w->ask.policy == PLACEMENT_GOODPUT && w->ask.has_classes)
         goodput_costs(w, &choice, &t);
-    else
-        t.of[0] += 1; /* a pair comes first */
+    else if (w->ask.policy == PLACEMENT_GOODPUT) {
+        const struct candidate *pair = w->asked.local ? NULL : soonest(&groups->prefills);
+        const struct worker_learnt *learnt = d->is.learnt;
+        even_times(&groups->alone, d, pair, &t.of[2]);
+        struct terms beside = pair ? terms_of(&groups->prefills, pair) : (struct terms){{0}};
+        t.of[0] += beside.of[0];
+        t.of[1] += beside.of[1];
+        t.of[2] += pair && learnt && learnt->prompts_us > 0.01 * learnt->answers_us ? 1e12 : 0;
+    }
+    t.of[0] += !mixes(groups); /* a pair comes first */
     return t;
 }
 
@@ -579,15 +685,22 @@ static void test_decode_workers_alone_are_found_among_many(void **state)
 {
     (void)state;
     static struct world w;
-    static struct worker_learnt slow, busy;
+    static struct worker_learnt slow, busy, usual = {.chunk_rows = 512};
     const struct step_cost cost = {.step_us = 1e6, .prefill_row_us = 1e4, .decode_row_us = 100};
     cost_fit_init(&slow.steps, &cost, 100);
+    cost_fit_init(&usual.steps,
+                  &(struct step_cost){.step_us = 1e4, .prefill_row_us = 100, .decode_row_us = 50},
+                  100);
     for (int holds = 0; holds < 2; holds++) {
         many_init(&w, holds ? 2234 : 0);
         for (uint64_t key = 1000; key < 1000 + MANY; key++)
             candidates_get(&w.candidates, key)->is.learnt = holds ? NULL : &slow;
-        cost_fit_init(&busy.steps, &(struct step_cost){.step_us = 15e3, .prefill_row_us = 100},
-                      100);
+        for (uint64_t key = 2000; key < 2000 + MANY; key++)
+            candidates_get(&w.candidates, key)->is.learnt = &usual;
+        cost_fit_init(
+            &busy.steps,
+            &(struct step_cost){.step_us = 3e3, .prefill_row_us = 200, .decode_row_us = 12e3}, 100);
+        busy.chunk_rows = 512;
         candidates_get(&w.candidates, 2234)->is.learnt = &busy; /* not among the best readers */
         for (int k = 0; k < 200; k++) {
             struct route_choice choice = route_request(&w.candidates, 0, &w.asked, &w.rng);

@@ -250,6 +250,31 @@ static struct route_choice place_one(struct queue *q, size_t i)
     return choice;
 }
 
+/* The prompt begins, and its reader is chosen. Returns its key. */
+static uint64_t bind(struct queue *q, size_t i, uint64_t prefill)
+{
+    struct placement_request *request = &q->requests[i];
+    const struct route_handle handle = {.prefill = prefill, .model_hash = 7, .numerics_id = 9};
+    const struct placement_ask ask = {
+        .request = {.prompt_tokens = 100, .total_tokens = 200, .decision = &q->decision},
+        .predict = {.prompt_tokens = 100, .answer_tokens = 50, .answer_p90_tokens = 100},
+        .handle = &handle,
+        .ready_us = 1000,
+        .slo_class = SLO_NONE};
+    struct placement_use use;
+    uint64_t tokens;
+    placement_track(&q->placement, request,
+                    use_of(&use, (struct route_choice){.prefill = prefill}));
+    placement_wait(&q->placement, request, PLACEMENT_REGIVE, 1);
+    placement_begin(&q->placement, 0, 1);
+    assert_ptr_equal(placement_next(&q->placement), request);
+    struct route_choice choice = placement_choose(&q->placement, request, &ask, &tokens);
+    assert_int_equal(choice.outcome, ROUTE_PLACED);
+    placement_stop_waiting(&q->placement, request);
+    placement_placed(&q->placement, request, 0, choice.decode);
+    return choice.decode;
+}
+
 /* The prompt is computed, and taken over. */
 static void hand_over(struct queue *q, size_t i, struct route_choice choice)
 {
@@ -351,6 +376,79 @@ static void test_what_looks_slow_is_looked_at_again(void **state)
     queue_end(&q);
 }
 
+/* Without classes, workers that differ by less than predictions do share the load, one of unknown
+ * cost too. A prompt moves to a decode worker that is much sooner, unless it may never. */
+static void test_equal_workers_share_the_load_without_classes(void **state)
+{
+    (void)state;
+    static struct queue q;
+    struct worker_learnt learnt[2] = {{.chunk_rows = 512}, {.chunk_rows = 512}}, late = {0};
+    unsigned placed[7] = {0}, alone = 0;
+    for (int i = 0; i < 2; i++)
+        cost_fit_init(
+            &learnt[i].steps,
+            &(struct step_cost){.step_us = 1e3 + 50 * i, .prefill_row_us = 50, .decode_row_us = 5},
+            100);
+    queue_init(&q, PLACEMENT_GOODPUT);
+    for (uint64_t key = 1; key <= 6; key++) {
+        add_to_queue(&q, key <= 3 ? ROLE_PREFILL : ROLE_DECODE, key, true);
+        if (key % 3)
+            candidates_get(&q.placement.candidates, key)->is.learnt = &learnt[key % 3 - 1];
+    }
+    q.placement.config.binds_late = true; /* a guess takes no turn of its decode worker */
+    for (int i = 0; i < 600; i++) {
+        struct route_choice choice = place_one(&q, 0);
+        placed[choice.prefill]++;
+        uint64_t decode = bind(&q, 0, choice.prefill);
+        assert_true(decode == choice.decode || q.decision.why == DECISION_EXPLORED);
+        placed[decode]++;
+        placement_ended(&q.placement, &q.requests[0]);
+        q.count = 0;
+    }
+    for (int key = 1; key <= 6; key++)
+        assert_in_range(placed[key], 180, 220);
+    cost_fit_init(&late.steps, &(struct step_cost){.step_us = 1e6, .prefill_row_us = 100}, 100);
+    for (uint64_t key = 1; key <= 3; key++)
+        candidates_get(&q.placement.candidates, key)->is.learnt = &late;
+    for (int never = 0; never < 2; never++) {
+        q.placement.config.local_us = never ? UINT64_MAX : 1000000;
+        for (int i = 0; i < 100; i++) {
+            alone += place_one(&q, 0).prefill == 0;
+            placement_ended(&q.placement, &q.requests[0]);
+            q.count = 0;
+        }
+        assert_in_range(alone, never ? 0 : 90, never ? 0 : 100);
+        alone = 0;
+    }
+    queue_end(&q);
+}
+
+/* Without classes neither a failure, a start nor an absence moves a prompt to a decode worker. */
+static void test_only_time_moves_a_prompt_to_a_decode_worker(void **state)
+{
+    (void)state;
+    struct candidates all;
+    struct goodput_request request = {.is = {.prompt_tokens = 100, .answer_tokens = 50}};
+    const struct policy_ask ask = {
+        .policy = PLACEMENT_GOODPUT, .prompt_tokens = 100, .request = &request};
+    struct route_request asked = {
+        .policy = &ask, .prompt_tokens = 100, .total_tokens = 200, .avoid_prefill = 1};
+    assert_int_equal(candidates_init(&all, 1), STATUS_OK);
+    add_plain(&all, ROLE_PREFILL, 1, 1);
+    add_plain(&all, ROLE_DECODE, 2, 1);
+    struct candidate *prefill = candidates_get(&all, 1);
+    assert_int_equal(route_request(&all, 0, &asked, NULL).prefill, 1);
+    asked.avoid_prefill = 0;
+    prefill->proven = 0;
+    prefill->is.requests = CANDIDATE_FIRST_REQUESTS;
+    assert_int_equal(route_request(&all, 0, &asked, NULL).prefill, 1);
+    struct route_worker away = plain(ROLE_PREFILL, 1);
+    away.ready = false;
+    assert_int_equal(candidates_set(&all, 0, &away), STATUS_OK);
+    assert_int_equal(route_request(&all, 0, &asked, NULL).outcome, ROUTE_NO_WORKER);
+    candidates_deinit(&all);
+}
+
 /* The report has the choices that were scored, the best first, and what is expected of them. */
 static void test_the_alternatives_are_told(void **state)
 {
@@ -429,6 +527,28 @@ static void test_choices_follow_the_seed(void **state)
     }
 }
 
+/* Sequences of a decode worker share half of their KV. Without a prefill worker it computes
+ * prompts, and each sequence counts whole. */
+static void test_kv_is_shared_where_no_prompts_are_computed(void **state)
+{
+    (void)state;
+    static struct queue q;
+    struct worker_learnt learnt = {.kv_rows = 1000, .kv_tokens = 500};
+    queue_init(&q, PLACEMENT_GOODPUT);
+    add_to_queue(&q, ROLE_PREFILL, 1, true);
+    add_to_queue(&q, ROLE_DECODE, 2, true);
+    struct candidate *decode = candidates_get(&q.placement.candidates, 2);
+    placement_worker_load(&q.placement, 2, 0);
+    assert_true(decode->kv_shared <= 0); /* nothing is known of it */
+    decode->is.learnt = &learnt;
+    placement_worker_load(&q.placement, 2, 0);
+    assert_true(decode->kv_shared >= 1 && decode->kv_shared <= 1);
+    placement_worker_remove(&q.placement, 1);
+    placement_worker_load(&q.placement, 2, 0);
+    assert_true(decode->kv_shared <= 0);
+    queue_end(&q);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -440,9 +560,12 @@ int main(void)
         cmocka_unit_test(test_new_workers_start_slowly),
         cmocka_unit_test(test_a_new_cluster_does_not_wait),
         cmocka_unit_test(test_what_looks_slow_is_looked_at_again),
+        cmocka_unit_test(test_equal_workers_share_the_load_without_classes),
+        cmocka_unit_test(test_only_time_moves_a_prompt_to_a_decode_worker),
         cmocka_unit_test(test_the_alternatives_are_told),
         cmocka_unit_test(test_the_least_total_wins),
         cmocka_unit_test(test_choices_follow_the_seed),
+        cmocka_unit_test(test_kv_is_shared_where_no_prompts_are_computed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,7 +116,11 @@ static void test_a_prompt_waits_for_those_before_it(void **state)
     holds_prompt(&p, PRIORITY_HIGH, 256);
     assert_near(predict_wait_us(&p.is, PRIORITY_HIGH, COST_P50),
                 prompt_us(1, 256, 256 * 255 / 2.0));
-    p.is.computed_rows = 256; /* the most urgent ones come first */
+    p.is.computed_rows[PRIORITY_NORMAL] = 256; /* these were begun before the urgent one came */
+    assert_near(predict_wait_us(&p.is, PRIORITY_HIGH, COST_P50),
+                prompt_us(1, 256, 256 * 255 / 2.0));
+    p.is.computed_rows[PRIORITY_NORMAL] = 0;
+    p.is.computed_rows[PRIORITY_HIGH] = 256;
     assert_near(predict_wait_us(&p.is, PRIORITY_HIGH, COST_P50), 0);
     struct prediction out =
         of(&REQUEST, (struct predict_choice){.way = PREDICT_PREFILL, .prefill = &p.is});
@@ -229,6 +233,10 @@ static void test_prompts_beside_an_answer_lengthen_its_steps(void **state)
     assert_near(out.gap_us, out.step_us);
     assert_near(out.tpot_us, out.step_us);
     struct predict_choice pair = {.way = PREDICT_PAIR, .prefill = &p.is, .decode = &d.is};
+    double steps_us = 100 * (out.step_us - out.step_before_us);     /* 101 tokens */
+    assert_near(out.device_us, 1.0625 * out.prefill_us + steps_us); /* no part is given to others */
+    struct prediction apart = of(&REQUEST, pair);
+    assert_near(apart.device_us, apart.prefill_us + steps_us);
     double before_us = of(&REQUEST, pair).tpot_us;
     holds_prompt(&d, PRIORITY_NORMAL, 256); /* a prompt of its own */
     out = of(&REQUEST, pair);
@@ -365,6 +373,24 @@ static void test_room(void **state)
         .coming = true, .context = 3000, .held_tokens = 3000, .promised_tokens = 3001};
     worker_books_add(&d.is.books, &coming); /* it comes before it */
     assert_true(predict_room_us(&d.is, 1100, COST_P50) > one_us);
+}
+
+/* Sequences that share half of their KV have room as if there were twice as much. */
+static void test_shared_kv_is_room(void **state)
+{
+    (void)state;
+    struct worker shares, twice;
+    struct predict_request request = REQUEST;
+    reset(&shares, ROLE_DECODE), reset(&twice, ROLE_DECODE);
+    shares.is.is.pool_tokens = 5000, twice.is.is.pool_tokens = 10000;
+    shares.is.kv_shared = 1;
+    draws(&shares, 10, 700, 400), draws(&twice, 10, 700, 400);
+    assert_near(predict_pool_tokens(&shares.is), 10000);
+    assert_near(predict_preemption(&shares.is, &request), predict_preemption(&twice.is, &request));
+    assert_near(predict_room_us(&shares.is, 4000, COST_P50),
+                predict_room_us(&twice.is, 4000, COST_P50));
+    assert_near(predict_room_steps(&shares.is), predict_room_steps(&twice.is));
+    assert_true(predict_room_us(&shares.is, 4000, COST_P50) > 0);
 }
 
 /* Before the handoff it costs nothing that the prompt is computed meanwhile. One that computes its
@@ -551,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_an_answer_waits_for_room),
         cmocka_unit_test(test_preemption),
         cmocka_unit_test(test_room),
+        cmocka_unit_test(test_shared_kv_is_room),
         cmocka_unit_test(test_room_delays_the_second_token_or_the_first),
         cmocka_unit_test(test_errors_tell_how_likely_a_miss_is),
         cmocka_unit_test(test_a_wide_spread_is_no_hope),

@@ -75,7 +75,7 @@ static void expect_one_by_one(void)
                                     .token_count = i,
                                     .blocks = blocks,
                                     .block_count = 7,
-                                    .sample = true,
+                                    .sample_count = 1,
                                     .sampling = &sampling,
                                     .reads_logits = true};
         struct error err;

@@ -77,6 +77,63 @@ static void test_names_are_the_workers_own(void **state)
     prefix_index_destroy(index);
 }
 
+/* Workers of different numerics that may be paired (mixed-numerics) are of one kind. A prompt is
+ * found where it was computed, and nowhere else. */
+static void test_mixed_numerics_have_names_of_their_own(void **state)
+{
+    (void)state;
+    enum { WORKERS = CANDIDATE_OWN_NUMERICS + 1 };
+    struct kv_blocks *blocks;
+    struct prefix_cache *cache;
+    assert_int_equal(kv_blocks_create(64, &blocks), STATUS_OK);
+    const struct prefix_cache_config config = {
+        .blocks = blocks, .block_tokens = B, .event_capacity = 16};
+    assert_int_equal(prefix_cache_create(&config, &cache), STATUS_OK);
+    struct prefix_index *index = index_of(1024);
+    struct candidates candidates;
+    assert_int_equal(candidates_init(&candidates, 1), STATUS_OK);
+    struct route_worker workers[WORKERS];
+    for (uint64_t i = 0; i < WORKERS; i++) {
+        workers[i] = (struct route_worker){.key = 5 + i,
+                                           .role = i % 2 ? ROLE_DECODE : ROLE_PREFILL,
+                                           .ready = true,
+                                           .model_hash = 1,
+                                           .own_numerics_id = 2 + i,
+                                           .block_tokens = B};
+        for (int again = 0; again < 2; again++)
+            assert_int_equal(candidates_set(&candidates, 0, &workers[i]), STATUS_OK);
+    }
+    assert_int_equal(candidates.pools[0].kind_count, 1);
+    uint32_t tokens[30];
+    for (uint32_t i = 0; i < 30; i++)
+        tokens[i] = 100 + i;
+    compute(cache, blocks, root_of(1), tokens, 30);
+    feed(index, cache);
+    struct prompt_names names = {.count = 0};
+    const struct prompt_text prompt = {tokens, 30, "tenant", 6};
+    prompt_names_update(&names, &prompt, &candidates.pools[0]);
+    assert_int_equal(names.count, CANDIDATE_OWN_NUMERICS);
+    for (size_t i = 0; i < CANDIDATE_OWN_NUMERICS; i++)
+        assert_int_equal(prefix_names_for(names.kinds, names.count, &workers[i])->numerics_id,
+                         2 + i);
+    assert_null(prefix_names_for(names.kinds, names.count, &workers[WORKERS - 1]));
+    struct prefix_holder holders[WORKERS];
+    assert_int_equal(prefix_index_match(index, names.kinds, names.count, holders, WORKERS), 1);
+    assert_int_equal(holders[0].worker, 5);
+    prompt_names_deinit(&names);
+    candidates_remove(&candidates, workers[1].key); /* an upgrade: its numerics are gone */
+    names = (struct prompt_names){.count = 0};
+    prompt_names_update(&names, &prompt, &candidates.pools[0]);
+    assert_int_equal(names.count, CANDIDATE_OWN_NUMERICS);
+    assert_null(prefix_names_for(names.kinds, names.count, &workers[1]));
+    assert_non_null(prefix_names_for(names.kinds, names.count, &workers[WORKERS - 1]));
+    prompt_names_deinit(&names);
+    prefix_cache_destroy(cache);
+    kv_blocks_destroy(blocks);
+    candidates_deinit(&candidates);
+    prefix_index_destroy(index);
+}
+
 static void test_a_long_prompt_has_names_for_its_beginning(void **state)
 {
     (void)state;
@@ -260,6 +317,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names_are_the_workers_own),
+        cmocka_unit_test(test_mixed_numerics_have_names_of_their_own),
         cmocka_unit_test(test_a_long_prompt_has_names_for_its_beginning),
         cmocka_unit_test(test_siblings_follow_a_promise),
         cmocka_unit_test(test_a_placed_prompt_is_promised),

@@ -354,8 +354,12 @@ static void test_a_handle_that_nobody_can_read_is_computed_elsewhere(void **stat
     expect(f, ""); /* no reader was asked for */
     refused(f, D1, 1, true);
     expect(f, ">11 release a1; place_decode not d11");
+    request_life_on_no_place(&f->life, 100, false, UINT64_MAX, &f->out);
+    assert_int_equal(request_life_next_us(&f->life), 1100);
     request_life_on_no_reader(&f->life, &f->out);
     expect(f, ">1 release a2; place not p1");
+    tick(f, 1100); /* there are workers: it may wait for the retry budget */
+    expect(f, "");
     placed(f, P2, D1);
     expect(f, ">2 prefill a3 emitted 0");
 }
@@ -525,6 +529,8 @@ static void test_an_answer_of_one_token_ends_at_its_prefill_worker(void **state)
         expect(f, ">1 prefill a1 emitted 0");
         assert_false(opened(f, P1, 1));
         expect(f, "");
+        assert_false(opened(f, P1, 1)); /* it came twice: still one run */
+        assert_int_equal(f->life.runs, 1);
         token(f, P1, 1, 1, sent[i]);
         char end[100];
         snprintf(end, sizeof end, "deliver 1 id 101; >1 release a1; finish ok %s (finished)",

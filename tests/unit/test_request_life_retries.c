@@ -1,4 +1,5 @@
-/* request_life: retries count per progress; planned moves, the budget, workers that are silent. */
+/* request_life: retries count per progress; planned moves, the budget, workers that are silent or
+ * drain. */
 #include "tests/unit/request_life_fixture.h"
 
 /* Attempt `attempt` gives `tokens` tokens, and then its decode worker is lost. */
@@ -199,7 +200,8 @@ static void test_a_new_reader_owes_nothing_before_the_prompt_is_computed(void **
         opened(f, P1, 1);
         session_lost(f, D1);
         request_life_on_placed(&f->life, 1050, 0, D2, &f->out);
-        request_life_on_sign(&f->life, 1060, P1, 1); /* an older attempt's */
+        request_life_on_sign(&f->life, 1060, D1, 1); /* an older attempt's */
+        request_life_on_sign(&f->life, 1060, P2, 1); /* it doesn't compute the handle */
         assert_int_equal(request_life_owing(&f->life), P1);
         tick(f, 1150);
         expect(f, "silent 1"); /* the worker has a queue */
@@ -209,6 +211,7 @@ static void test_a_new_reader_owes_nothing_before_the_prompt_is_computed(void **
         request_life_on_prefilled(&f->life, 1260, P1, 3);
         assert_int_equal(request_life_owing(&f->life), P1);
         if (by_token) {
+            request_life_on_sign(&f->life, 1340, P1, 1);
             token(f, P1, 1, 1, FINISH_NONE);
             expect(f, ""); /* it is of the attempt before, but a sign of this */
         } else {
@@ -217,12 +220,26 @@ static void test_a_new_reader_owes_nothing_before_the_prompt_is_computed(void **
         assert_int_equal(request_life_owing(&f->life), D2);
         request_life_on_silent(&f->life, P1, &f->out); /* its part is done */
         expect(f, "");
-        assert_int_equal(request_life_next_us(&f->life), by_token ? 1350 : 1440);
+        assert_int_equal(request_life_next_us(&f->life), 1440);
         tick(f, 1440);
         expect(f, "silent 12");
         request_life_on_silent(&f->life, D2, &f->out);
         expect(f, ">12 release a2; place_decode not d12");
     }
+}
+
+static void test_a_guess_that_drains_is_kept_for_this_placement(void **state)
+{
+    struct fixture *f = *state;
+    f->life.limits.bind_late = true;
+    placed(f, P1, D1);
+    request_life_keep_guess(&f->life);
+    assert_true(opened(f, P1, 1));
+    expect(f, ">11 decode a1 emitted 0 handle");
+    lost(f, D1, 1);
+    placed(f, P2, D2);
+    assert_true(opened(f, P2, 2));
+    expect(f, "place_decode");
 }
 
 int main(void)
@@ -237,6 +254,7 @@ int main(void)
         T(test_silence_of_the_worker_that_owes_a_token),
         T(test_a_hung_worker_is_left),
         T(test_a_new_reader_owes_nothing_before_the_prompt_is_computed),
+        T(test_a_guess_that_drains_is_kept_for_this_placement),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

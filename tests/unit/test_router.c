@@ -3,6 +3,7 @@
 #include "router_world.h"
 
 #include "common/base/clock.h"
+#include "common/base/domain/placement_policy.h"
 #include "common/base/log.h"
 
 #include <poll.h>
@@ -640,39 +641,43 @@ static void until_draining(const struct world *world, int workers)
     str_deinit(&body);
 }
 
-/* A worker that drains is told, once, that no request needs it any more. The decode
- * worker of a prompt that is still computed is told so after the answer, and gets its handle. */
+/* A worker that drains is told, once, that no request needs it any more. The decode worker of a
+ * prompt that is computed gets its handle, also where it was a guess, and is told so afterwards. */
 static void test_a_worker_that_drains_is_dismissed(void **state)
 {
     (void)state;
     struct cluster c;
     struct fake older;
-    cluster_start(&c);
-    client_start(&c.world, &c.client, &(struct ask){.max_tokens = 4});
-    struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
-    say_draining(&c.decode, true);
-    say_draining(&c.decode, false); /* no worker takes it back: it is an old word */
-    say_draining(&c.prefill, true);
-    until_draining(&c.world, 2);
-    fake_opened(&c.prefill, &prefill, 1);
-    struct seen decode = fake_expect(&c.decode, SEEN_DECODE); /* no Dismiss came before it */
-    fake_tokens(&c.decode, &decode, 1, 4, FINISH_MAX_TOKENS);
-    client_expect_answer(&c.client, 4);
-    fake_expect(&c.prefill, SEEN_DISMISS); /* the handle is read */
-    cluster_finished(&c, &prefill);
-    fake_expect(&c.decode, SEEN_DISMISS);
-    say_draining(&c.decode, true); /* again: it is dismissed once */
-    fake_start_with(&c.world, &older,
-                    (struct fake_plan){.name = "decode-1", .role = ROLE_DECODE, .protocol = 5});
-    say_draining(&older, true); /* it knows no Dismiss */
-    until_draining(&c.world, 3);
-    client_stop(&c.client);
-    router_stop(c.world.router);
-    c.world.router = NULL;
-    fake_expect(&c.decode, SEEN_CLOSED);
-    fake_expect(&older, SEEN_CLOSED);
-    fake_stop(&older);
-    cluster_stop(&c);
+    struct router_config config = world_config();
+    for (int guess = 0; guess < 2; guess++) {
+        config.placement_policy = guess ? PLACEMENT_GOODPUT : PLACEMENT_LEAST_TOKENS;
+        cluster_start_with(&c, &config);
+        client_start(&c.world, &c.client, &(struct ask){.max_tokens = 4});
+        struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
+        say_draining(&c.decode, true);
+        say_draining(&c.decode, false); /* no worker takes it back: it is an old word */
+        say_draining(&c.prefill, true);
+        until_draining(&c.world, 2);
+        fake_opened(&c.prefill, &prefill, 1);
+        struct seen decode = fake_expect(&c.decode, SEEN_DECODE); /* no Dismiss came before it */
+        fake_tokens(&c.decode, &decode, 1, 4, FINISH_MAX_TOKENS);
+        client_expect_answer(&c.client, 4);
+        fake_expect(&c.prefill, SEEN_DISMISS); /* the handle is read */
+        cluster_finished(&c, &prefill);
+        fake_expect(&c.decode, SEEN_DISMISS);
+        say_draining(&c.decode, true); /* again: it is dismissed once */
+        fake_start_with(&c.world, &older,
+                        (struct fake_plan){.name = "decode-1", .role = ROLE_DECODE, .protocol = 5});
+        say_draining(&older, true); /* it knows no Dismiss */
+        until_draining(&c.world, 3);
+        client_stop(&c.client);
+        router_stop(c.world.router);
+        c.world.router = NULL;
+        fake_expect(&c.decode, SEEN_CLOSED);
+        fake_expect(&older, SEEN_CLOSED);
+        fake_stop(&older);
+        cluster_stop(&c);
+    }
 }
 
 /* A prompt is counted where it was computed with the first token of its attempt: the prefill

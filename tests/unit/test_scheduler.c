@@ -189,6 +189,114 @@ static void test_a_first_token_may_end_the_answer(void **state)
 }
 
 /* Random lives: rows are computed once each and in order, and at the end every block is free. */
+static uint32_t ones(void *context, const struct sequence *sequence, uint32_t skip, uint32_t most,
+                     uint32_t *drafts)
+{
+    (void)context;
+    (void)sequence;
+    assert_int_equal(skip, 0);
+    for (uint32_t i = 0; i < most; i++)
+        drafts[i] = 1;
+    return most;
+}
+
+/* Drafts have the rows that decodes and prompts leave, in blocks that are there. The longest prefix
+ * of them that is drawn counts, and the answer goes on behind it. */
+static void test_drafts_take_what_is_left(void **state)
+{
+    (void)state;
+    struct scheduler_config config = {.block_tokens = BLOCK,
+                                      .block_count = BLOCKS,
+                                      .max_sequences = SEQUENCES,
+                                      .chunk_tokens = CHUNK,
+                                      .context = CONTEXT,
+                                      .draft_tokens = 5,
+                                      .drafter = ones};
+    struct scheduler *s;
+    const struct planned_rows *parts;
+    assert_int_equal(scheduler_create(&config, &s), STATUS_OK);
+    struct sequence_spec specs[] = {spec_of(1, PLAN_LOCAL, 4, 0, 9),
+                                    spec_of(2, PLAN_LOCAL, 3, 0, 9)};
+    specs[0].may_draft = true;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(scheduler_add(s, &specs[i], NULL), STATUS_OK);
+    while (scheduler_reserve(s, 0))
+        continue;
+    assert_int_equal(plan(s, &parts), 2);
+    struct sequence *sequence = parts[0].sequence;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(parts[i].draft_count, 0); /* prompts */
+        assert_int_equal(scheduler_rows_done(s, &parts[i], 1), FINISH_NONE);
+        assert_false(scheduler_draft_holds(&parts[i]));
+    }
+    add(s, 3, PLAN_LOCAL, 8, 1); /* its prompt takes all rows but two */
+    while (scheduler_reserve(s, 0))
+        continue;
+    assert_int_equal(plan(s, &parts), 3);
+    assert_int_equal(parts[0].draft_count, SEQUENCES + CHUNK - 10);
+    assert_int_equal(parts[0].row_count, 1 + SEQUENCES + CHUNK - 10);
+    assert_int_equal(parts[1].draft_count, 0); /* it may not */
+    assert_int_equal(scheduler_rows_done(s, &parts[0], 7), FINISH_NONE);
+    assert_false(scheduler_draft_holds(&parts[0])); /* 1 was proposed */
+    assert_int_equal(sequence->token_count, 6);
+    assert_int_equal(sequence->computed, 5);
+    assert_int_equal(scheduler_rows_done(s, &parts[1], 7), FINISH_NONE);
+    assert_int_equal(scheduler_rows_done(s, &parts[2], 7), FINISH_MAX_TOKENS);
+    assert_int_equal(plan(s, &parts), 2);
+    assert_int_equal(parts[0].draft_count, 5);
+    assert_int_equal(scheduler_rows_done(s, &parts[0], 1), FINISH_NONE);
+    assert_true(scheduler_draft_holds(&parts[0]));
+    assert_int_equal(scheduler_draft_done(s, &parts[0], 1), FINISH_NONE);
+    assert_int_equal(scheduler_draft_done(s, &parts[0], 8), FINISH_NONE);
+    assert_false(scheduler_draft_holds(&parts[0]));
+    assert_int_equal(sequence->token_count, 9);
+    assert_int_equal(sequence->computed, 8);
+    assert_int_equal(scheduler_rows_done(s, &parts[1], 7), FINISH_NONE);
+    assert_int_equal(plan(s, &parts), 2);
+    assert_int_equal(parts[0].first, 8);
+    assert_int_equal(parts[0].draft_count, 3); /* 5 of 9 tokens are drawn, and one needs none */
+    assert_int_equal(scheduler_rows_done(s, &parts[0], 1), FINISH_NONE);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(scheduler_draft_done(s, &parts[0], 1),
+                         i < 2 ? FINISH_NONE : FINISH_MAX_TOKENS);
+    scheduler_destroy(s);
+}
+
+static void test_lookup_proposes_what_followed(void **state)
+{
+    (void)state;
+    uint32_t tokens[] = {5, 6, 7, 8, 1, 6, 7, 9, 2, 5, 6, 7}, drafts[4];
+    struct sequence sequence = {.tokens = tokens, .token_count = 12};
+    assert_int_equal(sequence_lookup(&sequence, 0, 4, drafts), 4); /* 5 6 7, not the later 6 7 */
+    const uint32_t wanted[] = {8, 1, 6, 7};
+    assert_memory_equal(drafts, wanted, sizeof wanted);
+    assert_int_equal(sequence_lookup(&sequence, 2, 2, drafts), 2);
+    assert_memory_equal(drafts, wanted + 2, 2 * sizeof *wanted);
+    tokens[0] = 3;
+    assert_int_equal(sequence_lookup(&sequence, 0, 1, drafts), 1);
+    assert_int_equal(drafts[0], 9); /* the later 6 7 */
+    for (uint32_t i = 0; i < 12; i++)
+        tokens[i] = i % 2;
+    assert_int_equal(sequence_lookup(&sequence, 1, 4, drafts), 4); /* it goes round */
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(drafts[i], (1 + i) % 2);
+    for (uint32_t i = 0; i < 12; i++)
+        tokens[i] = i;
+    for (sequence.token_count = 1; sequence.token_count <= 12; sequence.token_count++)
+        assert_int_equal(sequence_lookup(&sequence, 0, 4, drafts), 0);
+    static uint32_t many[SEQUENCE_LOOKBACK + 3];
+    sequence = (struct sequence){.tokens = many, .token_count = SEQUENCE_LOOKBACK + 3};
+    for (uint32_t i = 0; i < SEQUENCE_LOOKBACK + 3; i++)
+        many[i] = 10 + i;
+    memcpy(many + SEQUENCE_LOOKBACK + 1, many + 1, 2 * sizeof *many);
+    assert_int_equal(sequence_lookup(&sequence, 0, 1, drafts), 0); /* too far back */
+    sequence.tokens++;
+    sequence.token_count -= 1;
+    memcpy(many + SEQUENCE_LOOKBACK + 1, many + 3, 2 * sizeof *many);
+    assert_int_equal(sequence_lookup(&sequence, 0, 1, drafts), 1);
+    assert_int_equal(drafts[0], many[5]);
+}
+
 static void test_random_lives_give_every_block_back(void **state)
 {
     (void)state;
@@ -243,6 +351,8 @@ int main(void)
         cmocka_unit_test(test_decodes_first_then_prompts_share_the_chunk),
         cmocka_unit_test(test_finish_reasons),
         cmocka_unit_test(test_a_first_token_may_end_the_answer),
+        cmocka_unit_test(test_drafts_take_what_is_left),
+        cmocka_unit_test(test_lookup_proposes_what_followed),
         cmocka_unit_test(test_random_lives_give_every_block_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

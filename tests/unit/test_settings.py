@@ -14,7 +14,7 @@ PROGRAMS = ["baton-router", "baton-prefill", "baton-decode", "baton up", "baton 
             "baton detokenize", "baton quantize", "baton key new", "baton perplexity", "baton bench engine",
             "baton bench prefix-cache", "baton bench schedule", "baton bench serve",
             "baton bench transfer"]
-NO_SETTINGS = {"BATON_FAILPOINTS", "BATON_FAILPOINT_LOG", "BATON_FAILPOINTS_ALLOW"}
+NO_SETTINGS = {"BATON_CUDA_DRIVER", "BATON_CUDA_EMULATED", "BATON_FAILPOINTS", "BATON_FAILPOINT_LOG", "BATON_FAILPOINTS_ALLOW"}
 
 
 def run(program, *arguments, **environment):
@@ -177,7 +177,7 @@ def test_help_says_what_kind_of_value_is_meant(program):
 
 
 def test_workers_show_what_is_of_their_role_and_take_what_is_of_the_other():
-    of_decode = {"heartbeat", "read-timeout", "peer-timeout", "chunk-time"}
+    of_decode = {"heartbeat", "read-timeout", "peer-timeout", "chunk-time", "prompts-first"}
     assert of_decode <= set(rows("baton-decode"))
     assert not of_decode & set(rows("baton-prefill"))
     done = run("baton-prefill", "--heartbeat", "2s", "--name", "w", "--router", "127.0.0.1:1", "--model", "nowhere")

@@ -77,10 +77,9 @@ static void test_blocks_that_are_here_are_not_read(void **state)
     read_done(f, STATUS_OK);
     expect(f, "");
     complete(f, 1, 4);
-    expect(f, "read 1.1 16>40");
+    expect(f, "verify 1.1 32=70; read 1.1 16>40");
+    verified(f, false);
     read_done(f, STATUS_OK);
-    expect(f, "verify 1.1 32=70 40=80");
-    sink_on_verified(f->table, f->now_us, f->cookie, false, &f->out);
     expect(f, "read 1.1 15>32 16>40");
     read_done(f, STATUS_OK);
     expect(f, "verify 1.1 32=70 40=80");
@@ -107,7 +106,8 @@ static void test_the_lease_is_extended_from_decode_on(void **state)
     expect(f, "read 1.1 10>30 11>31");
     read_done(f, STATUS_OK);
     read_done(f, STATUS_OK);
-    expect(f, "verify 1.1 30=50 31=60 32=70");
+    verified(f, true);
+    expect(f, "verify 1.1 32=70");
     tick(f, 1300);
     expect(f, ">9 extend 1.1 h0.1"); /* while it is checked */
     sink_on_verified(f->table, f->now_us, f->cookie, true, &f->out);
@@ -223,6 +223,124 @@ static void test_messages_out_of_state_are_dropped(void **state)
     assert_int_equal(sink_table_counters(f->table).dropped, 6);
 }
 
+/* Sums that came with Ready: blocks are compared while others are read. */
+static void test_blocks_are_compared_as_they_come(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    ready_with(f, 8, 0, 2);
+    expect(f, "read 1.1 10>30 11>31");
+    read_done(f, STATUS_OK);
+    expect(f, "verify 1.1 30=50 31=60");
+    complete(f, 1, 3);
+    expect(f, "read 1.1 15>32");
+    read_done(f, STATUS_OK);
+    expect(f, ""); /* one comparison at a time */
+    verified(f, true);
+    expect(f, "verify 1.1 32=70");
+    assert_true(sink_is_verifying(f->table, f->cookie));
+    verified(f, true);
+    expect(f, ">9 confirm 1.1 h0.1");
+    verified(f, false);
+    expect(f, ""); /* nothing was asked */
+}
+
+/* A comparison that fails while the next blocks land: all that isn't compared is read again. */
+static void test_bad_blocks_beside_a_read(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    ready_with(f, 4, 0, 1);
+    expect(f, "read 1.1 10>30");
+    read_done(f, STATUS_OK);
+    expect(f, "verify 1.1 30=50");
+    verified(f, true);
+    expect(f, "");
+    ready_with(f, 8, 1, 1);
+    expect(f, "read 1.1 11>31");
+    read_done(f, STATUS_OK);
+    expect(f, "verify 1.1 31=60");
+    complete(f, 1, 3);
+    expect(f, "read 1.1 15>32");
+    verified(f, false);
+    expect(f, ""); /* the read is landing */
+    read_done(f, STATUS_OK);
+    expect(f, "read 1.1 11>31 15>32");
+    read_done(f, STATUS_OK);
+    expect(f, "verify 1.1 31=60 32=70");
+    assert_int_equal(sink_table_counters(f->table).rereads, 1);
+    verified(f, true);
+    expect(f, ">9 confirm 1.1 h0.1");
+}
+
+/* No single Ready has to arrive: Complete has all sums. */
+static void test_sums_behind_a_lost_ready(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    ready_with(f, 8, 1, 1);
+    expect(f, "read 1.1 10>30 11>31");
+    read_done(f, STATUS_OK);
+    expect(f, "");
+    complete(f, 1, 3);
+    expect(f, "verify 1.1 30=50 31=60; read 1.1 15>32");
+}
+
+/* A prefill worker of before protocol 7. */
+static void test_checksums_of_an_older_peer(void **state)
+{
+    static const uint32_t checksums[] = {5, 6, 7};
+    struct fixture *f = *state;
+    subscribe_one(f);
+    ready(f, 1, 8);
+    expect(f, "read 1.1 10>30 11>31");
+    read_done(f, STATUS_OK);
+    struct peer_up message = {.kind = PEER_COMPLETE, .checksum_count = 3, .checksums = checksums};
+    answer(f, 1, 1, message);
+    expect(f, "verify 1.1 30=5 crc 31=6 crc; read 1.1 15>32");
+    verified(f, true);
+    read_done(f, STATUS_OK);
+    expect(f, "verify 1.1 32=7 crc");
+    answer(f, 1, 1, message); /* repeated on another stream */
+    expect(f, "");
+    verified(f, true);
+    expect(f, ">9 confirm 1.1 h0.1");
+}
+
+static void test_sums_that_contradict(void **state)
+{
+    struct fixture *f = *state;
+    static const uint64_t others[] = {50, 61, 70};
+    static const uint32_t checksums[] = {50, 60, 70};
+    const struct peer_up bad[] = {
+        {.kind = PEER_COMPLETE, .sum_count = 3, .sums = others},
+        {.kind = PEER_COMPLETE, .checksum_count = 3, .checksums = checksums},
+        {.kind = PEER_COMPLETE},
+        {.kind = PEER_COMPLETE, .sum_first = 2, .sum_count = 2, .sums = others},
+        {.kind = PEER_COMPLETE, .sum_count = 2, .sums = sink_sums},
+        {.kind = PEER_READY, .ready_tokens = 8, .sum_first = 4, .sum_count = 1, .sums = others},
+        {.kind = PEER_READY, .ready_tokens = 8, .sum_count = UINT32_MAX, .sums = others},
+    };
+    subscribe_one(f);
+    for (uint32_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        if (i > 0) {
+            decode(f, 1, 1 + i, 10);
+            reserved(f, 1, 1 + i);
+        }
+        answer(f, 1, 1 + i,
+               (struct peer_up){
+                   .kind = PEER_READY, .ready_tokens = 8, .sum_count = 2, .sums = sink_sums});
+        char text[80];
+        snprintf(text, sizeof text, "read 1.%u 10>30 11>31", 1 + i);
+        expect(f, text);
+        read_done(f, STATUS_OK);
+        answer(f, 1, 1 + i, bad[i]);
+        snprintf(text, sizeof text, ">9 release 1.%u h0.1; lost 1.%u protocol; unreserve 1.%u",
+                 1 + i, 1 + i, 1 + i);
+        expect(f, text);
+    }
+}
+
 static void test_a_peer_that_contradicts_the_handle_is_lost(void **state)
 {
     struct fixture *f = *state;
@@ -285,6 +403,25 @@ static void test_handles_are_checked(void **state)
         expect(f, expected);
     }
     assert_int_equal(sink_table_count(f->table), 0);
+}
+
+static int setup_mixed(void **state)
+{
+    return setup_with(state, true);
+}
+
+/* A setting allows prompts that another arithmetic has computed; nothing else may differ. */
+static void test_mixed_numerics_are_allowed_by_a_setting(void **state)
+{
+    struct fixture *f = *state;
+    struct sink_decode command = decode_of(1, 1, 10);
+    command.handle.numerics_id = 9;
+    sink_on_decode(f->table, f->now_us, &command, &f->out);
+    expect(f, "reserve 1.1 30; connect 9");
+    command = decode_of(2, 1, 10);
+    command.handle.layout_hash = 9;
+    sink_on_decode(f->table, f->now_us, &command, &f->out);
+    expect(f, "refused 2.1 layout_mismatch retry");
 }
 
 static void test_limits(void **state)
@@ -387,7 +524,14 @@ int main(void)
         cmocka_unit_test(test_past_attempts_are_bounded),
         T(test_messages_out_of_state_are_dropped),
         T(test_a_peer_that_contradicts_the_handle_is_lost),
+        T(test_blocks_are_compared_as_they_come),
+        T(test_bad_blocks_beside_a_read),
+        T(test_sums_behind_a_lost_ready),
+        T(test_checksums_of_an_older_peer),
+        T(test_sums_that_contradict),
         T(test_handles_are_checked),
+        cmocka_unit_test_setup_teardown(test_mixed_numerics_are_allowed_by_a_setting, setup_mixed,
+                                        teardown),
         T(test_limits),
         T(test_a_table_full_of_orphans_refuses),
         T(test_a_late_verdict_is_dropped),

@@ -2,12 +2,26 @@
  * objectives, and which objectives a request may ask for. */
 #include "common/base/domain/slo.h"
 
+#include "common/base/domain/placement_policy.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 
 #include <cmocka.h>
+
+static void test_the_policy_follows_the_classes_unless_it_is_named(void **state)
+{
+    (void)state;
+    for (int policy = 0; policy < PLACEMENT_POLICY_COUNT; policy++)
+        for (int classes = 0; classes < 2; classes++)
+            assert_int_equal(placement_policy_of(policy, classes), policy);
+    assert_int_equal(placement_policy_of(PLACEMENT_AUTO, true), PLACEMENT_GOODPUT);
+    assert_int_equal(placement_policy_of(PLACEMENT_AUTO, false), PLACEMENT_LEAST_TOKENS);
+    assert_string_equal(placement_policy_names[PLACEMENT_AUTO], "auto");
+    assert_null(placement_policy_names[PLACEMENT_AUTO + 1]);
+}
 
 static void test_rows(void **state)
 {
@@ -311,6 +325,7 @@ static void test_requests_only_loosen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_policy_follows_the_classes_unless_it_is_named),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_default_class),
         cmocka_unit_test(test_mistakes),

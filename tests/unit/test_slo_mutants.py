@@ -7,7 +7,7 @@ import subprocess
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SLO, BOOKS = TOP / "common/base/domain/slo.c", TOP / "router/ops/slo_books.c"
 FLAGS = ["-std=gnu17", "-O1", "-D_GNU_SOURCE", "-w", '-DBATON_VERSION="x"', '-DBATON_COMMIT="x"', f"-I{TOP}"]
-OTHERS = [f"common/base/{name}.c" for name in ("str", "status", "utf8", "assert", "log", "clock", "file_read", "domain/api_key", "domain/priority", "observe/metrics",
+OTHERS = [f"common/base/{name}.c" for name in ("str", "status", "utf8", "assert", "log", "clock", "file_read", "domain/api_key", "domain/placement_policy", "domain/priority", "observe/metrics",
                                                "json/json")] + ["router/reasons.c"]
 LONG = bool(os.environ.get("BATON_LONG"))
 

@@ -68,17 +68,21 @@ static void reserved(struct fixture *f, uint64_t request, uint32_t attempt, uint
     source_on_reserved(f->table, f->now_us, request, attempt, blocks, block_count, &f->out);
 }
 
+static const uint64_t run_sums[] = {50, 60, 90, 20};
+static const uint32_t checksums[] = {5, 6, 9, 2};
+static const struct source_sums sums = {run_sums, checksums};
+
 static void computed(struct fixture *f, uint64_t request, uint32_t attempt, uint32_t tokens)
 {
-    source_on_computed(f->table, f->now_us, request, attempt, tokens, &f->out);
+    source_on_computed(f->table, f->now_us, request, attempt, tokens, sums, &f->out);
 }
 
 static void completed(struct fixture *f, uint64_t request, uint32_t attempt, uint32_t block_count,
                       enum finish_reason finish)
 {
-    static const uint32_t sums[] = {50, 60, 90, 20};
-    struct source_completion completion = {
-        .first_token = 42, .finish = finish, .checksum_count = block_count, .checksums = sums};
+    struct source_completion completion = {.first_token = 42, .finish = finish};
+    if (block_count) /* otherwise the path has none */
+        completion.sums = sums;
     source_on_completed(f->table, f->now_us, request, attempt, &completion, &f->out);
 }
 
@@ -127,7 +131,7 @@ static void test_the_whole_life(void **state)
     computed(f, 1, 1, 3);
     expect(f, ""); /* no whole block yet */
     computed(f, 1, 1, 5);
-    expect(f, ">91 ready 1.1 4");
+    expect(f, ">91 ready 1.1 4 sums 0+1");
     computed(f, 1, 1, 6);
     expect(f, ""); /* the tail comes with Complete */
     completed(f, 1, 1, 2, FINISH_NONE);
@@ -151,10 +155,42 @@ static void test_a_late_subscriber_is_told_all(void **state)
     computed(f, 1, 1, 4);
     expect(f, "");
     ask(f, PEER_SUBSCRIBE, 1, 1);
-    expect(f, ">91 extended 1.1 1000; >91 ready 1.1 4");
-    completed(f, 1, 1, 0, FINISH_NONE);
+    expect(f, ">91 extended 1.1 1000; >91 ready 1.1 4 sums 0+1");
     ask(f, PEER_SUBSCRIBE, 1, 1);
-    expect(f, ">91 extended 1.1 1000; >91 complete 1.1 token 42 none sums");
+    expect(f, ">91 extended 1.1 1000; >91 ready 1.1 4 sums 0+1");
+    completed(f, 1, 1, 2, FINISH_NONE);
+    ask(f, PEER_SUBSCRIBE, 1, 1);
+    expect(f, ">91 extended 1.1 1000; >91 complete 1.1 token 42 none sums 50 60");
+}
+
+static void test_a_path_without_sums(void **state)
+{
+    struct fixture *f = *state;
+    open_one(f);
+    ask(f, PEER_SUBSCRIBE, 1, 1);
+    source_on_computed(f->table, f->now_us, 1, 1, 4, (struct source_sums){0}, &f->out);
+    expect(f, ">91 ready 1.1 4");
+    completed(f, 1, 1, 0, FINISH_NONE);
+    expect(f, ">91 complete 1.1 token 42 none sums");
+}
+
+/* Each Ready has the sums that are new to its reader. */
+static void test_sums_travel_once(void **state)
+{
+    struct fixture *f = *state;
+    prefill(f, 1, 1, 13);
+    reserved(f, 1, 1, 4);
+    computed(f, 1, 1, 4);
+    ask(f, PEER_SUBSCRIBE, 1, 1);
+    expect(f, ">91 extended 1.1 1000; >91 ready 1.1 4 sums 0+1");
+    assert_int_equal(f->out.items[1].message.sums[0], 50);
+    computed(f, 1, 1, 13);
+    expect(f, ">91 ready 1.1 12 sums 1+2");
+    assert_int_equal(f->out.items[0].message.sums[1], 90);
+    completed(f, 1, 1, 4, FINISH_NONE);
+    expect(f, ">91 complete 1.1 token 42 none sums 50 60 90 20");
+    assert_int_equal(f->out.items[0].message.checksum_count, 4);
+    assert_memory_equal(f->out.items[0].message.checksums, checksums, sizeof checksums);
 }
 
 static void test_an_answer_that_ends_with_its_first_token_is_kept(void **state)
@@ -409,10 +445,10 @@ static void test_a_lost_peer_stream_keeps_the_handle(void **state)
     computed(f, 1, 1, 4);
     expect(f, ""); /* no reader to notify */
     ask_as(f, 17, PEER_SUBSCRIBE, 1, 1, (struct handle_ref){INCARNATION, 0, 1});
-    expect(f, ">17 extended 1.1 1000; >17 ready 1.1 4");
+    expect(f, ">17 extended 1.1 1000; >17 ready 1.1 4 sums 0+1");
     source_on_peer_lost(f->table, f->now_us, 91, &f->out); /* the old stream, seen late */
-    completed(f, 1, 1, 0, FINISH_NONE);
-    expect(f, ">17 complete 1.1 token 42 none sums");
+    completed(f, 1, 1, 2, FINISH_NONE);
+    expect(f, ">17 complete 1.1 token 42 none sums 50 60");
 }
 
 static bool may(const struct fixture *f, uint64_t peer, uint32_t generation, uint64_t first,
@@ -529,6 +565,8 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         T(test_the_whole_life),
         T(test_a_late_subscriber_is_told_all),
+        T(test_a_path_without_sums),
+        T(test_sums_travel_once),
         T(test_an_answer_that_ends_with_its_first_token_is_kept),
         T(test_the_fence),
         T(test_confirm_before_complete_is_gone),

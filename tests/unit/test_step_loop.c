@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
+#include "common/engine/engine_state.h"
 #include "tests/device.h"
 
 #include <semaphore.h>
@@ -30,13 +31,15 @@ struct fixture {
 
 enum { POISON = 380, HIDDEN = 128 }; /* a token with a NaN embedding in the poisoned model */
 
-static void on_broken(void *context)
+static void on_broken(void *context, bool lost)
 {
+    assert_false(lost);
     sem_post(context);
 }
 
 enum { FAILED_LIMIT = 2, STALL_US = 20000 };
-static bool watched; /* the next loop reports its steps, and watches itself */
+static bool watched;          /* the next loop reports its steps, and watches itself */
+static uint32_t draft_tokens; /* the next loop's */
 
 static int setup_model(void **state, const char *model)
 {
@@ -47,7 +50,8 @@ static int setup_model(void **state, const char *model)
                                    .block_tokens = BLOCK_TOKENS,
                                    .block_count = BLOCKS,
                                    .max_rows = CHUNK + 4,
-                                   .max_sequences = 4};
+                                   .max_sequences = 4,
+                                   .draft_tokens = draft_tokens};
     if (engine_open(&engine, &fixture.engine, &err) != STATUS_OK ||
         engine_attach_pool(fixture.engine, NULL, &err) != STATUS_OK) {
         print_error("%s\n", err.text);
@@ -58,6 +62,7 @@ static int setup_model(void **state, const char *model)
                                     .chunk_us = 1, /* beside answers */
                                     .max_sequences = 4,
                                     .block_count = BLOCKS,
+                                    .draft_tokens = draft_tokens,
                                     .cpu = -1};
     if (watched) {
         sem_init(&fixture.broken, 0, 0);
@@ -474,6 +479,72 @@ static void test_a_step_that_hangs_shows_and_holds_up_no_end(void **state)
     arm("");
 }
 
+static int setup_device(void **state)
+{
+    setenv("BATON_TEST_DEVICE", "deferred-late", 1);
+    int failed = setup(state);
+    unsetenv("BATON_TEST_DEVICE");
+    return failed;
+}
+
+/* Fills the tokens of an answer, which come several a step where drafts hold. */
+static void take_answer(struct fixture *fixture, uint32_t *tokens, uint32_t count)
+{
+    for (uint32_t taken = 0; taken < count;) {
+        struct step_event *event = ring_wait(step_loop_events(fixture->loop), WAIT_US);
+        assert_non_null(event);
+        assert_int_equal(event->kind, STEP_TOKENS);
+        assert_in_range(event->token_count, 1, 1 + draft_tokens);
+        for (uint32_t i = 0; i < event->token_count; i++) {
+            assert_int_equal(event->tokens[i].index, taken + 1);
+            tokens[taken++] = event->tokens[i].token;
+            assert_int_equal(event->tokens[i].finish,
+                             taken == count ? FINISH_MAX_TOKENS : FINISH_NONE);
+        }
+        step_loop_recycle(fixture->loop, event);
+    }
+}
+
+/* Answers are the same with drafts, of which some hold, on a device too. */
+static void test_drafts_change_no_answer(void **state)
+{
+    enum { ANSWER = 60 };
+    static const struct {
+        uint32_t drafts;
+        int (*setup)(void **state);
+    } cases[] = {{0, setup}, {4, setup}, {4, setup_device}};
+    uint32_t tokens[3][ANSWER];
+    for (int i = 0; i < 3; i++) {
+        draft_tokens = cases[i].drafts;
+        assert_int_equal(cases[i].setup(state), 0);
+        struct fixture *fixture = *state;
+        struct sequence_spec spec = spec_of(60, PLAN_LOCAL, 40, ANSWER);
+        for (uint32_t at = 0; at < spec.token_count; at++)
+            spec.tokens[at] = 7; /* the answer repeats itself, too */
+        add(fixture, spec);
+        next(fixture, STEP_RESERVED, NULL);
+        take_answer(fixture, tokens[i], ANSWER);
+        const struct step_load *load = step_loop_load(fixture->loop);
+        assert_int_equal(atomic_load(&load->drafts_accepted) > 0, draft_tokens > 0);
+        assert_memory_equal(tokens[i], tokens[0], sizeof tokens[0]);
+        teardown(state);
+    }
+    draft_tokens = 0;
+}
+
+/* An answer that runs ahead has a step in flight whenever its loop looks for jobs, so also when
+ * that is told to stop. */
+static void test_the_step_in_flight_ends_before_the_loop(void **state)
+{
+    struct fixture *fixture = *state;
+    add(fixture, spec_of(50, PLAN_LOCAL, 5, 100));
+    next(fixture, STEP_RESERVED, NULL);
+    next(fixture, STEP_TOKENS, NULL);
+    assert_true(step_loop_stop(fixture->loop));
+    assert_int_equal(fixture->engine->in_flight, 0);
+    engine_close(fixture->engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -483,6 +554,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_steps_that_fail_in_a_row_are_told, setup_watched,
                                         teardown),
         cmocka_unit_test_setup(test_a_step_that_hangs_shows_and_holds_up_no_end, setup_watched),
+        cmocka_unit_test_setup(test_the_step_in_flight_ends_before_the_loop, setup_device),
+        cmocka_unit_test(test_drafts_change_no_answer),
         cmocka_unit_test_setup_teardown(test_a_prompt_in_chunks_is_held_until_removed, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_a_local_prompt_decodes_to_its_end, setup, teardown),

@@ -3,6 +3,7 @@
 #include "transport_fixture.h"
 
 #include "common/base/failpoint.h"
+#include "common/kv/transport/kv_life.h"
 
 #include <time.h>
 
@@ -53,6 +54,15 @@ static void test_lane_is_named(void **state)
 {
     struct fixture *f = *state;
     assert_string_equal(kv_peer_lane(f->peer), f->variant->name);
+}
+
+/* No byte of a shared pool is on the page of its signs of life, nor is anything behind them. */
+static void test_signs_have_a_page_of_their_own(void **state)
+{
+    struct fixture *f = *state;
+    const uint8_t *signs = pool(f) + kv_life_offset(POOL_BYTES);
+    assert_int_equal((uintptr_t)signs % (uintptr_t)sysconf(_SC_PAGESIZE), 0);
+    assert_int_equal((uintptr_t)pool(f) % 64, 0);
 }
 
 /* Slots of 64 KiB in random places and of odd sizes: the requested bytes arrive, and not a byte
@@ -487,6 +497,7 @@ int main(int argc, char **argv)
 #define EVERY(function) CASE(function, local), CASE(function, shm), CASE(function, tcp)
     const struct CMUnitTest tests[] = {
         EVERY(test_lane_is_named),
+        CASE(test_signs_have_a_page_of_their_own, shm),
         EVERY(test_scattered_runs_are_exact),
         EVERY(test_nothing_moves_outside_poll_and_one_poll_is_bounded),
         EVERY(test_runs_outside_a_pool_are_refused),

@@ -487,6 +487,27 @@ static void test_text_for_a_terminal(void **state)
     assert_memory_equal(shown, "a?b", 3);
 }
 
+/* Why a lane isn't faster, and that one was never run. */
+static void test_lanes_of_a_status(void **state)
+{
+    (void)state;
+    struct top_look *look = look_at(1000000, 1);
+    struct str out;
+    str_init(&out, 1u << 20);
+    set_worker(look, 1, "decode-1", 1);
+    set_worker(look, 2, "decode-2", 1);
+    str_copy(look->status.workers[1].lane, sizeof look->status.workers[1].lane, "tcp");
+    str_copy(look->status.workers[1].lane_reason, sizeof look->status.workers[1].lane_reason,
+             "the peer is on another machine");
+    str_copy(look->status.workers[2].lane, sizeof look->status.workers[2].lane, "rdma");
+    cluster_status_print(&look->status, 0, &out);
+    expect_text(&out, "\ndecode-1: lane tcp, for the peer is on another machine\n");
+    expect_text(&out, "\ndecode-2: lane rdma, which no version was ever run with\n");
+    assert_null(strstr(out.data, "decode-0: lane"));
+    str_deinit(&out);
+    free(look);
+}
+
 static void test_lines_as_they_come(void **state)
 {
     (void)state;
@@ -557,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_status_with_figures),
         cmocka_unit_test(test_words_for_a_terminal),
         cmocka_unit_test(test_text_for_a_terminal),
+        cmocka_unit_test(test_lanes_of_a_status),
         cmocka_unit_test(test_lines_as_they_come),
         cmocka_unit_test(test_a_line_of_the_user_that_is_too_long),
     };

@@ -210,7 +210,7 @@ static void test_a_prompt_takes_its_rows_along(void **state)
     const struct candidate *prefill = candidates_get(&cluster->placement.candidates, 1);
     assert_int_equal(cluster->figures.prompt_rows, 512);
     assert_int_equal(prefill->books.prefill[PRIORITY_NORMAL].rows, 1024);
-    assert_int_equal(prefill->computed_rows, 0);
+    assert_int_equal(prefill->computed_rows[PRIORITY_NORMAL], 0);
     run(&load, cluster);
     virtual_cluster_destroy(cluster);
     free(load.outcomes);
@@ -263,7 +263,7 @@ static void test_prompts_first_holds_answers_back(void **state)
     for (int first = 0; first < 2; first++) {
         struct virtual_worker worker =
             virtual_worker_default(ROLE_DECODE, &vllm_13b, 2048, first ? 16384 : 128);
-        worker.prompts_first = first;
+        worker.scheduler.prompts_first = first;
         worker.scheduler.chunk_us = 0;
         /* The second request comes after 0.5 s, when the first one decodes. */
         struct load load = {
@@ -536,7 +536,7 @@ static void test_one_prefill_worker_is_an_md1_queue(void **state)
 static double attainment(double rate, uint32_t prefills, uint32_t decodes)
 {
     struct virtual_worker worker = virtual_worker_default(ROLE_DECODE, &vllm_13b, 2048, 16384);
-    worker.prompts_first = !prefills;
+    worker.scheduler.prompts_first = !prefills;
     worker.profile.prefill.step_us += RAY_US;
     worker.profile.prefill.prefill_row_us += RAY_TOKEN_US;
     worker.profile.decode.step_us += RAY_US;
@@ -646,13 +646,41 @@ static void test_overload_keeps_goodput(void **state)
         print_message("%.0f a second: %.1f attain, %.2f of the peak, the longest tenth %.2f\n",
                       rates[i], goodput, goodput / peak, longest);
         assert_true(goodput >= 0.9 * peak);
-        assert_true(longest >= (i + 1 < sizeof rates / sizeof *rates ? 0.7 : 0.5));
+        assert_true(longest >= 0.7);
     }
+}
+
+/* Two requests are held when the last event is over. The router looks at them again by itself: once
+ * no other has come for long, they are placed. */
+static void test_held_requests_are_looked_at_while_nothing_happens(void **state)
+{
+    (void)state;
+    struct virtual_worker worker = virtual_worker_default(ROLE_DECODE, &vllm_13b, 4096, 512);
+    struct load load = {
+        .count = 3, .prompt = 256, .answer = 1, .max_tokens = 1, .objective = {.ttft_us = 1}};
+    struct virtual_cluster *cluster = open(&load, &worker, 0, 1);
+    struct admission_class *of = &cluster->admissions[0];
+    cluster->knows_class[0] = true;
+    admission_class_init(of, &load.objective);
+    of->share = 0; /* all are held that would miss, as all have, while others may come */
+    of->shed = (ADMISSION_SHED + ADMISSION_MOST) / 2;
+    for (int i = 0; i < CALIBRATION_LEAST; i++)
+        calibration_note(&of->calibrations[ADMISSION_TURN], 0.999, 0.999, true);
+    run(&load, cluster);
+    assert_true(load.outcomes[0].e2e_us < ADMISSION_QUIET_US / 2); /* it is alone when it comes */
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(load.outcomes[i].status, TERMINAL_OK);
+        assert_in_range(load.outcomes[i].e2e_us, ADMISSION_QUIET_US,
+                        ADMISSION_QUIET_US + 4 * VIRTUAL_REPORT_US);
+    }
+    virtual_cluster_destroy(cluster);
+    free(load.outcomes);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_held_requests_are_looked_at_while_nothing_happens),
         cmocka_unit_test(test_overload_keeps_goodput),
         cmocka_unit_test(test_a_handoff_takes_the_time_of_its_parts),
         cmocka_unit_test(test_a_prompt_takes_its_rows_along),

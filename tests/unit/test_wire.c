@@ -3,6 +3,8 @@
 #include "common/language/constrain/constraint.h"
 #include "common/worker/wire.h"
 
+#include "common/net/membership/worker_message.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,6 +69,35 @@ static void test_each_tenant_has_its_own_root(void **state)
             assert_false(prefix_hash_equal(roots[i], roots[j]));
     }
     assert_true(prefix_hash_equal(roots[0], prefix_hash_root(5, 6, NULL, 0)));
+}
+
+/* Blocks that another worker's arithmetic has computed are found by prompts from such a worker
+ * alone: not by our own, nor by the other's at another worker. */
+static void test_received_prompts_say_whose_they_are(void **state)
+{
+    (void)state;
+    const uint32_t prompt[] = {1, 2, 3};
+    Baton__Worker__V1__Sampling sampling = good_sampling();
+    static const struct {
+        uint64_t theirs, ours;
+        const char *salt;
+    } cases[] = {{6, 6, ""}, {7, 6, ""}, {6, 7, ""}, {8, 6, ""}, {7, 7, ""}, {7, 6, "a"}};
+    struct prefix_hash roots[6];
+    for (int i = 0; i < 6; i++) {
+        struct worker_info info = INFO;
+        info.numerics_id = cases[i].ours;
+        struct wire_prompt in = {
+            prompt, NULL, 3, 0, &sampling, cases[i].salt, strlen(cases[i].salt), 0, 0, 0};
+        struct sequence_spec spec = {0};
+        assert_int_equal(wire_sequence_spec(&in, &info, &spec, NULL), STATUS_OK);
+        free(spec.tokens);
+        wire_mark_received(&in, &info, cases[i].theirs, &spec);
+        roots[i] = spec.root;
+        for (int j = 0; j < i; j++)
+            assert_false(prefix_hash_equal(roots[i], roots[j]));
+    }
+    assert_true(prefix_hash_equal(roots[0], prefix_hash_root(5, 6, NULL, 0)));
+    assert_true(prefix_hash_equal(roots[4], prefix_hash_root(5, 7, NULL, 0)));
 }
 
 static void expect_refused(struct wire_prompt in, const char *words)
@@ -346,8 +377,15 @@ static void test_answers_survive_the_wire(void **state)
 {
     (void)state;
     const uint32_t checksums[] = {1, UINT32_MAX};
+    const uint64_t sums[] = {UINT64_MAX, 2};
     const struct peer_up cases[] = {
-        {.kind = PEER_READY, .request = 5, .attempt = 2, .ready_tokens = 64},
+        {.kind = PEER_READY,
+         .request = 5,
+         .attempt = 2,
+         .ready_tokens = 64,
+         .sum_first = 3,
+         .sum_count = 1,
+         .sums = sums},
         {.kind = PEER_COMPLETE,
          .request = 6,
          .attempt = 3,
@@ -359,16 +397,20 @@ static void test_answers_survive_the_wire(void **state)
                       .top_ids = {9, 4},
                       .top_logprobs = {-0.25f, -1.5f}},
          .finish = FINISH_EOS,
+         .sum_count = 2,
          .checksum_count = 2,
+         .sums = sums,
          .checksums = checksums},
         {.kind = PEER_HELD, .request = 7, .attempt = 4},
         {.kind = PEER_GONE, .request = 8, .attempt = 5},
         {.kind = PEER_EXTENDED, .request = 9, .attempt = 6, .left_us = UINT64_MAX},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t turn = 0; turn < 2 * (sizeof cases / sizeof *cases); turn++) {
+        const size_t i = turn / 2;
+        const bool old = turn % 2;
         struct wire_peer_up_room room;
         uint8_t bytes[128];
-        wire_peer_up_pack(&cases[i], &room);
+        wire_peer_up_pack(&cases[i], WORKER_PROTOCOL_SUMS - old, &room);
         assert_in_range(baton__worker__v1__peer_up__get_packed_size(&room.message), 1,
                         sizeof bytes);
         size_t count = baton__worker__v1__peer_up__pack(&room.message, bytes);
@@ -390,9 +432,13 @@ static void test_answers_survive_the_wire(void **state)
             assert_memory_equal(heard.logprobs.top_logprobs, cases[i].logprobs.top_logprobs, 8);
         }
         assert_int_equal(heard.left_us, cases[i].left_us);
-        assert_int_equal(heard.checksum_count, cases[i].checksum_count);
+        assert_int_equal(heard.checksum_count, old ? cases[i].checksum_count : 0);
         if (heard.checksum_count)
             assert_memory_equal(heard.checksums, checksums, sizeof checksums);
+        assert_int_equal(heard.sum_first, old ? 0 : cases[i].sum_first);
+        assert_int_equal(heard.sum_count, old ? 0 : cases[i].sum_count);
+        if (heard.sum_count)
+            assert_memory_equal(heard.sums, sums, heard.sum_count * sizeof *sums);
         baton__worker__v1__peer_up__free_unpacked(message, NULL);
     }
 }
@@ -445,6 +491,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompt_and_emitted_become_one),
         cmocka_unit_test(test_each_tenant_has_its_own_root),
+        cmocka_unit_test(test_received_prompts_say_whose_they_are),
         cmocka_unit_test(test_what_is_wrong_is_named),
         cmocka_unit_test(test_all_of_sampling_is_taken_over),
         cmocka_unit_test(test_biases_and_logprobs_that_no_router_asks_for),

@@ -335,35 +335,80 @@ static void test_rows_that_were_computed_are_waited_for_no_more(void **state)
     struct placement_use use = {.prefill = 1, .working = true, .prompt_tokens = 100};
     const struct candidate *worker = candidates_get(&placement.candidates, 1);
     placement_worker_stepped(&placement, 1, 50); /* others' */
-    assert_int_equal(worker->computed_rows, 0);
+    assert_int_equal(worker->computed_rows[PRIORITY_NORMAL], 0);
     for (int i = 0; i < 2; i++) {
         placement_arrived(&placement, &requests[i], 0, 0);
         placement_track(&placement, &requests[i], &use);
     }
     double all_us = predict_wait_us(worker, PRIORITY_NORMAL, COST_P50);
     placement_worker_stepped(&placement, 1, 70);
-    assert_int_equal(worker->computed_rows, 70);
+    assert_int_equal(worker->computed_rows[PRIORITY_NORMAL], 70);
     assert_true(predict_wait_us(worker, PRIORITY_NORMAL, COST_P50) < all_us);
     placement_worker_stepped(&placement, 1, 70);
-    assert_int_equal(worker->computed_rows, 140);
+    assert_int_equal(worker->computed_rows[PRIORITY_NORMAL], 140);
     use.prefilled = true;
     placement_track(&placement, &requests[0], &use);
-    assert_int_equal(worker->computed_rows, 40);
+    assert_int_equal(worker->computed_rows[PRIORITY_NORMAL], 40);
     /* The router believed that 90 tokens of the next one were cached. The worker found none. */
     use = (struct placement_use){
         .prefill = 1, .working = true, .prompt_tokens = 100, .cached_tokens = 90};
     placement_track(&placement, &requests[0], &use);
     placement_found_cached(&placement, &requests[0], 0);
     assert_int_equal(requests[0].cached_tokens, 0);
+    assert_true(fabs(placement.demands[0].prompt_tokens - 100) < 1e-9 &&
+                placement.demands[0].cached_tokens < 1e-9);
     placement_worker_stepped(&placement, 1, 100);
-    assert_int_equal(worker->computed_rows, 140);
+    assert_int_equal(worker->computed_rows[PRIORITY_NORMAL], 140);
     use.cached_tokens = 0;
     use.prefilled = true;
     placement_track(&placement, &requests[0], &use);
-    assert_int_equal(worker->computed_rows, 40); /* its 100, and not 10 */
-    placement_ended(&placement, &requests[1]);   /* cancelled */
-    assert_int_equal(worker->computed_rows, 0);
+    assert_int_equal(worker->computed_rows[PRIORITY_NORMAL], 40); /* its 100, and not 10 */
+    placement_ended(&placement, &requests[1]);                    /* cancelled */
+    assert_int_equal(worker->computed_rows[PRIORITY_NORMAL], 0);
     placement_ended(&placement, &requests[0]);
+    placement_deinit(&placement);
+}
+
+/* A prompt that is taken away takes along what was computed of it: the first one, and not the ones
+ * that wait behind it. Prompts of high priority are computed first. */
+static void test_a_cancelled_prompt_takes_its_computed_rows_along(void **state)
+{
+    (void)state;
+    static struct placement placement;
+    struct placement_request requests[5];
+    const struct placement_config config = {.model_count = 1};
+    const struct route_worker prefill = plain(ROLE_PREFILL, 1);
+    assert_int_equal(placement_init(&placement, &config), STATUS_OK);
+    assert_int_equal(placement_worker_set(&placement, 0, &prefill), STATUS_OK);
+    struct placement_use use = {.prefill = 1, .working = true, .prompt_tokens = 100};
+    const struct candidate *worker = candidates_get(&placement.candidates, 1);
+    const uint64_t *computed = worker->computed_rows;
+    for (int i = 0; i < 5; i++) {
+        use.priority = i ? PRIORITY_NORMAL : PRIORITY_HIGH;
+        placement_arrived(&placement, &requests[i], 0, 0);
+        placement_track(&placement, &requests[i], &use);
+    }
+    placement_worker_stepped(&placement, 1, 60);
+    assert_true(computed[PRIORITY_HIGH] == 60 && computed[PRIORITY_NORMAL] == 0);
+    placement_worker_stepped(&placement, 1, 170);
+    assert_true(computed[PRIORITY_HIGH] == 100 && computed[PRIORITY_NORMAL] == 130);
+    placement_ended(&placement, &requests[4]); /* it waits behind the others */
+    assert_int_equal(computed[PRIORITY_NORMAL], 130);
+    placement_ended(&placement, &requests[2]); /* 30 of its rows were computed */
+    assert_int_equal(computed[PRIORITY_NORMAL], 100);
+    placement_ended(&placement, &requests[0]);
+    assert_int_equal(computed[PRIORITY_HIGH], 0);
+    placement_ended(&placement, &requests[1]);
+    assert_int_equal(computed[PRIORITY_NORMAL], 0);
+    placement_found_cached(&placement, &requests[3], 90); /* fewer rows than were reported */
+    use.priority = PRIORITY_NORMAL;
+    placement_track(&placement, &requests[3], &use);
+    placement_worker_stepped(&placement, 1, 100);
+    placement_found_cached(&placement, &requests[3], 90);
+    assert_int_equal(computed[PRIORITY_NORMAL], 10);
+    /* It is computed again elsewhere: only what was found at first tells of the caches. */
+    assert_true(fabs(placement.demands[0].prompt_tokens - 100) < 1e-9);
+    placement_ended(&placement, &requests[3]);
     placement_deinit(&placement);
 }
 
@@ -469,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_a_token_moves_the_books_and_frees_no_place),
         cmocka_unit_test(test_the_bound_reader_is_what_was_predicted),
         cmocka_unit_test(test_rows_that_were_computed_are_waited_for_no_more),
+        cmocka_unit_test(test_a_cancelled_prompt_takes_its_computed_rows_along),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

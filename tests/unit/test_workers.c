@@ -279,6 +279,28 @@ static void test_one_that_fits_nobody_is_warned_of(void **state)
     teardown(&world);
 }
 
+/* A setting lets workers of different numerics fit: placement sees one kind. */
+static void test_mixed_numerics(void **state)
+{
+    (void)state;
+    for (int mixed = 0; mixed < 2; mixed++) {
+        struct world world;
+        struct kept_log log;
+        setup(&world);
+        world.workers.mixed_numerics = mixed;
+        log_keep(&log);
+        joins(&world, "prefill-0", ROLE_PREFILL, 64, 1, 7);
+        joins(&world, "decode-0", ROLE_DECODE, 64, 2, 7);
+        joins(&world, "decode-1", ROLE_DECODE, 16, 2, 7); /* another layout never fits */
+        const char *text = log_give(&log);
+        assert_int_equal(strstr(text, "worker=decode-0 role=decode other=prefill-0 ") != NULL,
+                         !mixed);
+        assert_non_null(
+            strstr(text, mixed ? "differs=\"block-tokens 16, not 64\"" : "numerics n2, not n1\""));
+        teardown(&world);
+    }
+}
+
 /* Nothing is taken over of a report with a number that no worker sends. */
 static void test_what_a_worker_says_of_itself_is_bounded(void **state)
 {
@@ -340,17 +362,70 @@ static void test_what_a_worker_says_of_itself_is_bounded(void **state)
     assert_int_equal(worker.load.requests, 7);
 }
 
+/* Its blocks in use tell how many tokens share them. A report that can't be says nothing. */
+static void test_the_last_step_and_the_load_tell_of_shared_kv(void **state)
+{
+    (void)state;
+    struct worker worker = {.info = {.block_count = 100, .block_tokens = 16}};
+    Baton__Worker__V1__StepReport last = BATON__WORKER__V1__STEP_REPORT__INIT;
+    Baton__Worker__V1__Load load = BATON__WORKER__V1__LOAD__INIT;
+    last.decode_rows = 10;
+    last.decode_context = 1990;
+    load.running = 10;
+    load.blocks_free = 60;
+    load.blocks_cached = 41;
+    worker_learn_kv(&worker, &last, &load);
+    assert_true(worker_learnt_kv_part(&worker.learnt) >= 1);
+    load.unconfirmed_tokens = 560;
+    load.blocks_cached = 0;
+    worker_learn_kv(&worker, &last, &load);
+    assert_true(worker_learnt_kv_part(&worker.learnt) * 4 == 1); /* 640 of 2,560 */
+    worker.learnt = (struct worker_learnt){.chunk_rows = 0};
+    last.decode_rows = 40, last.decode_context = 7960; /* three drafts each */
+    worker_learn_kv(&worker, &last, &load);
+    assert_true(worker_learnt_kv_part(&worker.learnt) * 4 == 1);
+    load.running = 0; /* all ended with it */
+    load.blocks_free = 100;
+    worker_learn_kv(&worker, &last, &load);
+    assert_true(worker_learnt_kv_part(&worker.learnt) * 4 == 1);
+}
+
+/* The device's numbers stay when a report leaves them out, as those with tokens do. */
+static void test_a_worker_tells_of_its_device(void **state)
+{
+    (void)state;
+    static struct worker worker;
+    Baton__Worker__V1__Load load = BATON__WORKER__V1__LOAD__INIT;
+    Baton__Worker__V1__DeviceHealth device = BATON__WORKER__V1__DEVICE_HEALTH__INIT;
+    assert_true(worker_take_load(&worker, &load));
+    assert_false(worker.load.has_device);
+    device.temperature_celsius = 61;
+    device.xids = UINT64_MAX;
+    device.slowdowns = 1u << DEVICE_THERMAL;
+    for (int i = 0; i < 2; i++) {
+        load.device = i ? NULL : &device;
+        assert_true(worker_take_load(&worker, &load));
+        assert_true(worker.load.has_device);
+        assert_true(worker.load.device.numbers[DEVICE_TEMPERATURE_CELSIUS] == 61);
+        assert_true(worker.load.device.numbers[DEVICE_XIDS] >= 1e19);
+        assert_int_equal(worker.load.device.slowdowns, 1u << DEVICE_THERMAL);
+    }
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_a_worker_says_of_itself_is_bounded),
+        cmocka_unit_test(test_the_last_step_and_the_load_tell_of_shared_kv),
+        cmocka_unit_test(test_a_worker_tells_of_its_device),
         cmocka_unit_test(test_away_counts_over_lives_that_are_never_ready),
         cmocka_unit_test(test_pauses_between_dials_double_up_to_their_limit),
         cmocka_unit_test(test_away_counts_anew_for_one_that_was_ready),
         cmocka_unit_test(test_a_worker_with_another_at_its_address_is_forgotten),
         cmocka_unit_test(test_names_that_left_are_bounded),
         cmocka_unit_test(test_one_that_fits_nobody_is_warned_of),
+        cmocka_unit_test(test_mixed_numerics),
         cmocka_unit_test(test_other_weights_under_one_name_are_warned_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

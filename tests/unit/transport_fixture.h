@@ -23,7 +23,7 @@
 
 #include <cmocka.h>
 
-#define POOL_BYTES  ((size_t)24 << 20)
+#define POOL_BYTES  (((size_t)24 << 20) + 1056) /* no whole pages, as pools of small models */
 #define MAX_READS   16
 #define FILL        0xee     /* each byte of the reader's pool before a read */
 #define PATIENCE_US 20000000 /* a wait that takes longer has failed */

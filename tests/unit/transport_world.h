@@ -95,8 +95,13 @@ static inline struct kv_event reader_event(struct world *w)
             return event;
         struct pollfd fds[2] = {{kv_transport_fd(w->owner), POLLIN, 0},
                                 {kv_transport_fd(w->reader), POLLIN, 0}};
-        if (kv_transport_arm(w->owner) && kv_transport_arm(w->reader))
-            poll(fds, 2, 1000);
+        uint64_t now_us = clock_now_us(), end_us = now_us + 1000000;
+        uint64_t dues_us[] = {kv_transport_next_deadline_us(w->owner),
+                              kv_transport_next_deadline_us(w->reader)};
+        for (int i = 0; i < 2; i++)
+            end_us = dues_us[i] < end_us ? dues_us[i] : end_us;
+        if (end_us > now_us && kv_transport_arm(w->owner) && kv_transport_arm(w->reader))
+            poll(fds, 2, (int)((end_us - now_us + 999) / 1000));
     }
     fail_msg("no event came");
     return (struct kv_event){0};

@@ -19,6 +19,10 @@
  * (docs/operations/models.md, "Prompt rows of a step") shows the gain of longer steps. */
 #define SATURATION 10.0
 
+/* A device with known rates: attention reaches about half the peak of linear layers. */
+#define ATTENTION_SHARE 0.5
+#define ANSWER_CONTEXT  1024 /* tokens that a row of an answer reads */
+
 struct cost_model cost_model_default(void)
 {
     return (struct cost_model){.prefill_row_us = 1000,
@@ -53,6 +57,29 @@ struct cost_model cost_model_estimate(const struct model_shape *shape, uint64_t 
     model.step_us = 2 * weights / MEMORY_BYTES_PER_US; /* weights are read once, in bf16 */
     model.block_bytes = block_bytes;
     return model;
+}
+
+struct cost_model cost_model_of_rates(const struct model_shape *shape,
+                                      const struct cost_rates *rates)
+{
+    struct cost_model model = cost_model_estimate(shape, rates->block_bytes, 1);
+    if (!(rates->read_gbs > 0) || !(rates->peak_gflops > 0))
+        return model;
+    double heads = (double)shape->heads * shape->head_dim;
+    double per_us = 1e3 * rates->peak_gflops, bytes_per_us = 1e3 * rates->read_gbs;
+    double token_bytes = (double)rates->block_bytes / rates->block_tokens;
+    model.prefill_row_us = 2 * layer_weights(shape) / per_us;
+    model.prefill_position_us = 4 * heads * shape->layers / (ATTENTION_SHARE * per_us);
+    model.step_us = (double)rates->weight_bytes / bytes_per_us;
+    model.decode_row_us = ANSWER_CONTEXT * token_bytes / bytes_per_us;
+    return model;
+}
+
+uint32_t cost_model_chunk_rows(uint32_t saturation, uint32_t unit, uint32_t least, uint32_t most,
+                               uint32_t unknown_rows)
+{
+    uint64_t rows = saturation ? ((uint64_t)saturation + unit - 1) / unit * unit : unknown_rows;
+    return rows < least ? least : rows > most ? most / unit * unit : (uint32_t)rows;
 }
 
 uint32_t cost_model_saturation_rows(const struct model_shape *shape, uint64_t weight_bytes,

@@ -39,12 +39,31 @@ struct cost_model cost_model_default(void);
 struct cost_model cost_model_estimate(const struct model_shape *shape, uint64_t block_bytes,
                                       uint32_t threads);
 
+/* A machine's measured rates, and what a step reads. */
+struct cost_rates {
+    double read_gbs, peak_gflops; /* 10^9 bytes and operations a second; not > 0: not known */
+    uint64_t weight_bytes;        /* each step reads them */
+    uint64_t block_bytes;         /* a KV block */
+    uint32_t block_tokens;
+};
+
+/* Makes the costs of a device with these rates by the roofline model: prompt rows by its
+ * arithmetic, steps and rows of answers (with contexts of 1024 tokens) by what they read. Devices
+ * are thousands of times faster than cost_model_estimate's cores, more than corrections bridge. */
+struct cost_model cost_model_of_rates(const struct model_shape *shape,
+                                      const struct cost_rates *rates);
+
 /* Returns the number of prompt rows of a step beyond which more rows gain little. A step reads all
  * weights once. From this number on, reading takes at most a tenth of the time that the rows
  * compute, and kernels hide most of it. The rates are the machine's measured ones. 0: one of the
  * rates is unknown. */
 uint32_t cost_model_saturation_rows(const struct model_shape *shape, uint64_t weight_bytes,
                                     double read_gbs, double peak_gflops);
+
+/* Returns the prompt rows of a step for a machine with so many saturation rows: whole units, from
+ * least, a whole number of them, to most. saturation 0: unknown_rows. */
+uint32_t cost_model_chunk_rows(uint32_t saturation, uint32_t unit, uint32_t least, uint32_t most,
+                               uint32_t unknown_rows);
 
 /* Cost of rows [first, first + count) of one prompt, without the step's own cost. */
 double cost_model_prefill_us(const struct cost_model *model, uint32_t first, uint32_t count);

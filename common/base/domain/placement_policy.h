@@ -2,6 +2,8 @@
 #ifndef BATON_BASE_DOMAIN_PLACEMENT_POLICY_H
 #define BATON_BASE_DOMAIN_PLACEMENT_POLICY_H
 
+#include <stdbool.h>
+
 enum placement_policy {
     PLACEMENT_LEAST_TOKENS, /* the least queued work */
     PLACEMENT_RANDOM,
@@ -11,9 +13,22 @@ enum placement_policy {
     PLACEMENT_PREDICTED_LATENCY, /* gates of affinity and load, then predicted TTFT and TPOT */
     PLACEMENT_GOODPUT,           /* the fewest expected misses, of a pair jointly */
     PLACEMENT_POLICY_COUNT,
+    PLACEMENT_AUTO = PLACEMENT_POLICY_COUNT, /* a setting's value, no policy */
 };
 
-/* By placement_policy; NULL ends them. */
-extern const char *const placement_policy_names[PLACEMENT_POLICY_COUNT + 1];
+/* By placement_policy, and "auto"; NULL ends them. */
+extern const char *const placement_policy_names[PLACEMENT_POLICY_COUNT + 2];
+/* Help of the setting, for all programs that have it. */
+#define PLACEMENT_POLICY_HELP                                                                      \
+    "The rule by which the router chooses the workers of a request. auto: goodput where there "    \
+    "are SLO classes, otherwise least-tokens"
+
+/* Returns the policy of a setting: PLACEMENT_AUTO is goodput where there are SLO classes. */
+static inline enum placement_policy placement_policy_of(int setting, bool has_classes)
+{
+    return setting != PLACEMENT_AUTO ? (enum placement_policy)setting
+           : has_classes             ? PLACEMENT_GOODPUT
+                                     : PLACEMENT_LEAST_TOKENS;
+}
 
 #endif

@@ -148,19 +148,26 @@ static void run_sequence(struct mock_engine *mock, struct engine_sequence *s)
                                .layout = &mock->base.layout,
                                .blocks = s->blocks,
                                .seed = mock->base.model_hash};
-    uint64_t context = mock_write_rows(&kv, s->tokens, s->position, s->token_count);
-    s->status = STATUS_OK;
+    uint32_t drafts = s->sample_count ? s->sample_count - 1 : 0, sure = s->token_count - drafts;
+    uint64_t context = mock_write_rows(&kv, s->tokens, s->position, sure);
+    s->drawn.status = STATUS_OK;
     for (uint32_t i = 0; i < s->score_count; i++)
         mock_logprobs(&mock->tokens, mock_row(&kv, s->position + s->score_first + i),
                       s->score_tokens[i], s->score_top, &s->scores[i]);
-    if (!s->sample)
-        return;
     s->logits = NULL;
-    s->logits_hash = s->sampling->logits_hash ? context : 0;
     s->logprobs.given = false;
-    s->status = mock_draw(&mock->tokens, s, context, &s->token);
-    if (s->status == STATUS_OK && s->sampling->logprobs)
-        mock_logprobs(&mock->tokens, context, s->token, s->sampling->top_logprobs, &s->logprobs);
+    for (uint32_t i = 0; i < s->sample_count; i++) {
+        struct engine_draw *draw = i ? &s->more[i - 1] : &s->drawn;
+        struct engine_sequence row = *s;
+        row.index += i;
+        if (i)
+            context = mock_write_rows(&kv, s->tokens + sure + i - 1, s->position + sure + i - 1, 1);
+        draw->logits_hash = s->sampling->logits_hash ? context : 0;
+        draw->status = mock_draw(&mock->tokens, &row, context, &draw->token);
+    }
+    if (s->sample_count && s->drawn.status == STATUS_OK && s->sampling->logprobs)
+        mock_logprobs(&mock->tokens, context, s->drawn.token, s->sampling->top_logprobs,
+                      &s->logprobs);
 }
 
 static enum status run_step(struct engine *base, engine_ticket ticket,

@@ -13,24 +13,41 @@ static struct attention_shape attention_shape(const struct model_shape *shape)
                                     .scale = 1.0f / sqrtf((float)shape->head_dim)};
 }
 
+static size_t larger_of(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 struct activation_bytes {
-    size_t x, qkv, heads, gate_up, gated, logits;
+    size_t x, normed, qkv, heads, gate_up, gated, logits;
 };
 
 static struct activation_bytes plan_activations(const struct kernels *kernels,
                                                 const struct model_shape *shape, uint32_t max_rows,
                                                 uint32_t max_samples)
 {
+    struct kernels_info info = kernels_info(kernels);
     size_t row = max_rows * sizeof(float);
-    size_t ffn_row = min_u32(max_rows, kernels_info(kernels).pass_rows) * sizeof(float);
-    size_t head_columns = (size_t)shape->heads * shape->head_dim;
+    uint32_t ffn_rows = min_u32(max_rows, info.pass_rows);
+    uint32_t head_columns = shape->heads * shape->head_dim;
     size_t kv_columns = (size_t)shape->kv_heads * shape->head_dim;
-    return (struct activation_bytes){.x = row * shape->hidden,
-                                     .qkv = row * (head_columns + 2 * kv_columns),
-                                     .heads = row * head_columns,
-                                     .gate_up = ffn_row * 2 * shape->ffn,
-                                     .gated = ffn_row * shape->ffn,
-                                     .logits = (size_t)max_samples * shape->vocab * sizeof(float)};
+    struct activation_bytes plan = {.x = row * shape->hidden,
+                                    .qkv = row * (head_columns + 2 * kv_columns),
+                                    .gate_up =
+                                        info.fuses ? 0 : ffn_rows * sizeof(float) * 2 * shape->ffn,
+                                    .logits = (size_t)max_samples * shape->vocab * sizeof(float)};
+    /* Layers may differ in type: the widest form of inputs counts. */
+    const enum weight_type types[] = {info.weight_type, WEIGHT_INT8, WEIGHT_INT4, WEIGHT_FP8_BLOCK};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        enum weight_type type = types[i];
+        plan.normed =
+            larger_of(plan.normed, kernels_inputs_bytes(kernels, type, max_rows, shape->hidden));
+        plan.heads =
+            larger_of(plan.heads, kernels_inputs_bytes(kernels, type, max_rows, head_columns));
+        plan.gated =
+            larger_of(plan.gated, kernels_inputs_bytes(kernels, type, ffn_rows, shape->ffn));
+    }
+    return plan;
 }
 
 /* Returns the offset of an activation behind one of `bytes` bytes: on a cache line, as rows that
@@ -39,11 +56,6 @@ static size_t behind(size_t bytes)
 {
     const size_t line = 64;
     return (bytes + line - 1) / line * line;
-}
-
-static size_t larger_of(size_t a, size_t b)
-{
-    return a > b ? a : b;
 }
 
 static size_t shared_bytes(const struct activation_bytes *plan)
@@ -57,7 +69,7 @@ size_t llama_bytes(const struct kernels *kernels, const struct model_shape *shap
                    uint32_t max_rows, uint32_t max_samples)
 {
     struct activation_bytes plan = plan_activations(kernels, shape, max_rows, max_samples);
-    return 2 * plan.x + shared_bytes(&plan);
+    return plan.x + plan.normed + shared_bytes(&plan);
 }
 
 static struct buffer part_of(const struct buffer *whole, size_t offset, size_t bytes)
@@ -68,7 +80,7 @@ static struct buffer part_of(const struct buffer *whole, size_t offset, size_t b
 static enum status take_activations(struct llama *llama, const struct activation_bytes *plan)
 {
     TRY(kernels_alloc(llama->kernels, plan->x, &llama->x));
-    TRY(kernels_alloc(llama->kernels, plan->x, &llama->normed));
+    TRY(kernels_alloc(llama->kernels, plan->normed, &llama->normed));
     TRY(kernels_alloc(llama->kernels, shared_bytes(plan), &llama->shared));
     llama->qkv = part_of(&llama->shared, 0, plan->qkv);
     llama->heads = part_of(&llama->shared, behind(plan->qkv), plan->heads);
@@ -104,6 +116,15 @@ void llama_deinit(struct llama *llama)
     *llama = (struct llama){0};
 }
 
+/* Returns the memory as inputs of the layer. */
+static struct inputs inputs_of(const struct linear *linear, const struct buffer *memory)
+{
+    return (struct inputs){.memory = *memory,
+                           .type = linear->type,
+                           .k = linear->k,
+                           .input_scale = linear->input_scale};
+}
+
 /* qkv = rope(head norm(linear(norm(x)) + bias)). This layer's keys and values go to the pool. */
 static enum status append_keys_values(struct llama *m, const struct step_batch *batch,
                                       const struct kv_layout *layout, uint32_t l,
@@ -111,15 +132,23 @@ static enum status append_keys_values(struct llama *m, const struct step_batch *
 {
     const struct layer_weights *w = &m->weights->layers[l];
     struct attention_shape shape = attention_shape(m->shape);
-    TRY(kernels_rmsnorm(m->kernels, &m->x, &w->attention_norm, m->shape->rms_eps, NULL, batch->rows,
-                        m->shape->hidden, &m->normed));
-    TRY(kernels_linear(m->kernels, &w->qkv, &m->normed, batch->rows, false, &m->qkv));
+    struct inputs normed = inputs_of(&w->qkv, &m->normed);
     struct head_parameters heads = {.bias = w->qkv_bias,
                                     .q_norm = w->q_norm,
                                     .k_norm = w->k_norm,
                                     .norm_eps = m->shape->rms_eps,
                                     .rope = m->weights->rope};
-    return kernels_rope_append(m->kernels, batch, &shape, &heads, layout, l, &m->qkv, pool);
+    struct epilogue append = {.kind = EPILOGUE_APPEND,
+                              .out = m->qkv,
+                              .batch = batch,
+                              .shape = &shape,
+                              .heads = &heads,
+                              .layout = layout,
+                              .layer = l,
+                              .pool = *pool};
+    TRY(kernels_fused_rmsnorm(m->kernels, &m->x, &w->attention_norm, m->shape->rms_eps, NULL,
+                              batch->rows, &normed));
+    return kernels_fused_linear(m->kernels, &w->qkv, &normed, batch->rows, &append);
 }
 
 /* x += linear(attention(q, pool)) */
@@ -127,31 +156,35 @@ static enum status attention_block(struct llama *m, const struct step_batch *bat
                                    const struct kv_layout *layout, uint32_t l,
                                    const struct buffer *pool)
 {
+    const struct linear *linear = &m->weights->layers[l].attention_out;
     struct attention_shape shape = attention_shape(m->shape);
-    TRY(kernels_attention(m->kernels, batch, &shape, layout, l, &m->qkv, pool, &m->heads));
-    return kernels_linear(m->kernels, &m->weights->layers[l].attention_out, &m->heads, batch->rows,
-                          true, &m->x);
+    struct inputs heads = inputs_of(linear, &m->heads);
+    struct epilogue add = {.kind = EPILOGUE_ADD, .out = m->x};
+    TRY(kernels_fused_attention(m->kernels, batch, &shape, layout, l, &m->qkv, pool, &heads));
+    return kernels_fused_linear(m->kernels, linear, &heads, batch->rows, &add);
 }
 
-/* x += down(silu(gate(normed)) * up(normed)), for rows [first, first + count) */
+/* x += down(silu(gate(norm(x))) * up(norm(x))), for rows [first, first + count) */
 static enum status ffn_part(struct llama *m, const struct layer_weights *w, uint32_t first,
                             uint32_t count)
 {
     size_t row_bytes = m->shape->hidden * sizeof(float);
     struct buffer x = part_of(&m->x, first * row_bytes, count * row_bytes);
-    struct buffer normed = part_of(&m->normed, first * row_bytes, count * row_bytes);
-    TRY(kernels_linear(m->kernels, &w->gate_up, &normed, count, false, &m->gate_up));
-    TRY(kernels_swiglu(m->kernels, &m->gate_up, count, m->shape->ffn, &m->gated));
-    return kernels_linear(m->kernels, &w->down, &m->gated, count, true, &x);
+    struct inputs normed = inputs_of(&w->gate_up, &m->normed);
+    struct inputs gated = inputs_of(&w->down, &m->gated);
+    struct epilogue swiglu = {.kind = EPILOGUE_SWIGLU, .out = m->gate_up, .gated = gated};
+    struct epilogue add = {.kind = EPILOGUE_ADD, .out = x};
+    TRY(kernels_fused_rmsnorm(m->kernels, &x, &w->ffn_norm, m->shape->rms_eps, NULL, count,
+                              &normed));
+    TRY(kernels_fused_linear(m->kernels, &w->gate_up, &normed, count, &swiglu));
+    return kernels_fused_linear(m->kernels, &w->down, &gated, count, &add);
 }
 
-/* x += down(silu(gate(norm(x))) * up(norm(x))), for as many rows at a time as share a pass over the
- * weights: activations are by far the widest here. */
+/* The feed-forward block, for as many rows at a time as share a pass over the weights: activations
+ * are by far the widest here. */
 static enum status ffn_block(struct llama *m, const struct step_batch *batch, uint32_t l)
 {
     const struct layer_weights *w = &m->weights->layers[l];
-    TRY(kernels_rmsnorm(m->kernels, &m->x, &w->ffn_norm, m->shape->rms_eps, NULL, batch->rows,
-                        m->shape->hidden, &m->normed));
     uint32_t parts = divide_up(batch->rows, kernels_info(m->kernels).pass_rows);
     for (uint32_t part = 0, first = 0; part < parts; part++) {
         uint32_t end = (uint32_t)((uint64_t)batch->rows * (part + 1) / parts);
@@ -179,8 +212,10 @@ enum status llama_forward(struct llama *m, const struct step_batch *batch,
 /* logits = lm_head(norm(x)), only for the rows that sample */
 enum status llama_head(struct llama *m, const struct llama_samples *samples)
 {
-    TRY(kernels_rmsnorm(m->kernels, &m->x, &m->weights->final_norm, m->shape->rms_eps,
-                        &samples->rows, samples->count, m->shape->hidden, &m->normed));
-    return kernels_linear(m->kernels, weights_head(m->weights), &m->normed, samples->count, false,
-                          &m->logits);
+    const struct linear *head = weights_head(m->weights);
+    struct inputs normed = inputs_of(head, &m->normed);
+    struct epilogue store = {.kind = EPILOGUE_STORE, .out = m->logits};
+    TRY(kernels_fused_rmsnorm(m->kernels, &m->x, &m->weights->final_norm, m->shape->rms_eps,
+                              &samples->rows, samples->count, &normed));
+    return kernels_fused_linear(m->kernels, head, &normed, samples->count, &store);
 }

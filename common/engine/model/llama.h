@@ -12,16 +12,16 @@ struct llama {
     struct kernels *kernels; /* borrowed */
     const struct model_shape *shape;
     const struct weights *weights;
-    /* Activations, f32, for up to max_rows rows T: */
+    /* Activations, f32 or inputs of linear layers, for up to max_rows rows T: */
     struct buffer x;      /* [T, D] residual stream */
-    struct buffer normed; /* [T, D] input of the next linear layer */
+    struct buffer normed; /* inputs [T, D] of the next layer */
     /* One memory with three uses, one at a time: qkv and heads | gate_up and gated, for the rows P
      * that share a pass over the weights (at most kernels_info.pass_rows) | logits. */
     struct buffer shared;
     struct buffer qkv;     /* [T, (H + 2G) E] */
-    struct buffer heads;   /* [T, H E] attention's output */
-    struct buffer gate_up; /* [P, 2F] */
-    struct buffer gated;   /* [P, F] */
+    struct buffer heads;   /* inputs [T, H E]: attention's output */
+    struct buffer gate_up; /* [P, 2F]; empty where SwiGLU is fused */
+    struct buffer gated;   /* inputs [P, F] */
     struct buffer logits;  /* [max_samples, V]; valid until the next step */
 };
 

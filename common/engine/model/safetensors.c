@@ -281,8 +281,12 @@ static enum status view_entry(struct entry *entry, uint64_t rows, uint64_t colum
         memcmp(entry->tensor->shape, expected.shape, sizeof expected.shape) != 0)
         return wrong_shape(entry, &expected, err);
     entry->found = true;
-    *view = (struct tensor_view){
-        .type = type, .bytes = tensor_data(entry->file, entry->tensor), .path = entry->file->path};
+    const unsigned char *bytes = tensor_data(entry->file, entry->tensor);
+    *view = (struct tensor_view){.type = type,
+                                 .bytes = bytes,
+                                 .path = entry->file->path,
+                                 .fd = entry->file->fd,
+                                 .file_offset = (uint64_t)(bytes - entry->file->bytes)};
     return STATUS_OK;
 }
 
@@ -315,6 +319,12 @@ bool safetensors_has(const struct safetensors *tensors, const char *name)
     return find_entry(tensors, name) != NULL;
 }
 
+const char *safetensors_dtype(const struct safetensors *tensors, const char *name)
+{
+    const struct entry *entry = find_entry(tensors, name);
+    return entry ? entry->tensor->type->name : NULL;
+}
+
 bool safetensors_is_rope_table(const char *name)
 {
     static const char ending[] = "rotary_emb.inv_freq";
@@ -339,6 +349,25 @@ enum status safetensors_expect_all_found(const struct safetensors *tensors, stru
                      "%s: tensor %.150s: there is no place for it in this model by config.json, "
                      "nor for %zu others: tensors are never left out silently",
                      first->file->path, first->tensor->name, count - 1);
+}
+
+enum status safetensors_find_any(struct safetensors *tensors, const char *name,
+                                 struct tensor_view *view, struct tensor_info *info,
+                                 struct error *err)
+{
+    struct entry *entry;
+    enum float_type type;
+    TRY(find(tensors, name, &entry, err));
+    if (!float_type_of(entry->tensor, &type))
+        return wrong_dtype(entry, "BF16, F16 or F32", err);
+    entry->found = true;
+    *info = safetensors_at(tensors, (size_t)(entry - tensors->entries));
+    *view = (struct tensor_view){.type = type,
+                                 .bytes = info->bytes,
+                                 .path = entry->file->path,
+                                 .fd = info->fd,
+                                 .file_offset = info->file_offset};
+    return STATUS_OK;
 }
 
 size_t safetensors_count(const struct safetensors *tensors)

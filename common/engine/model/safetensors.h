@@ -29,6 +29,8 @@ struct tensor_view {
     enum float_type type;
     const unsigned char *bytes; /* row-major, at any byte: old files aren't aligned */
     const char *path;           /* its file, for sentences */
+    int fd;                     /* the same bytes for reads, from file_offset on */
+    uint64_t file_offset;
 };
 
 /* Finds tensor `name`. It must have exactly the shape [rows, columns], or [columns] if rows is
@@ -42,6 +44,8 @@ enum status safetensors_find_as(struct safetensors *tensors, const char *name, c
                                 uint64_t rows, uint64_t columns, struct tensor_view *view,
                                 struct error *err) WARN_UNUSED;
 bool safetensors_has(const struct safetensors *tensors, const char *name);
+/* Returns the dtype ("F8_E4M3"); NULL: there is no such tensor. */
+const char *safetensors_dtype(const struct safetensors *tensors, const char *name);
 
 /* Returns true for a table of rotary angles. Old files have one; it is computed here
  * (weights.h). */
@@ -61,6 +65,10 @@ struct tensor_info {
     int fd; /* its file's */
     uint64_t file_offset;
 };
+/* Finds a tensor of a float type and any shape. */
+enum status safetensors_find_any(struct safetensors *tensors, const char *name,
+                                 struct tensor_view *view, struct tensor_info *info,
+                                 struct error *err) WARN_UNUSED;
 size_t safetensors_count(const struct safetensors *tensors);
 /* index < safetensors_count, in the order of names. */
 struct tensor_info safetensors_at(const struct safetensors *tensors, size_t index);

@@ -3,6 +3,10 @@
  * compute threads. Matrices that were packed before (weight_cache.h) are adopted as they are.
  * Without files the tensors are random, for benchmarks.
  *
+ * The disk is asked for what comes next (LOAD_AHEAD_BYTES). A device that is the host packs rows
+ * from the mapped files. For another one all compute threads read a piece into one half of pinned
+ * memory, while the device takes and packs the other half.
+ *
  * With `dry` it brings nothing and only looks: is every tensor there, with its shape and a
  * readable type, and how many bytes will all need? So a model that doesn't fit its
  * configuration, or the machine, is refused before memory is taken.
@@ -12,6 +16,7 @@
 #define BATON_ENGINE_MODEL_WEIGHT_LOADER_H
 
 #include "common/engine/model/safetensors.h"
+#include "common/engine/model/weight_types.h"
 #include "kernels/kernels.h"
 
 struct load_progress;
@@ -45,6 +50,17 @@ enum status row_piece_convert(struct row_piece *piece, struct kernels *kernels,
                               const struct row_source *source, enum weight_type type,
                               uint32_t *bad_row) WARN_UNUSED;
 
+/* Bytes behind a piece that the disk reads meanwhile: enough for its queue. */
+#define LOAD_AHEAD_BYTES ((uint64_t)64 << 20)
+
+/* Pinned host memory of a load to a device with memory of its own. */
+struct load_staging {
+    void *halves[2];         /* [LOAD_HALF_BYTES] each; NULL: none */
+    kernels_event behind[2]; /* KERNELS_STEPS: the half may be filled again then */
+    uint32_t turn;           /* the half that is filled next */
+};
+#define LOAD_HALF_BYTES (ROW_PIECE_VALUES * sizeof(float))
+
 struct weight_loader {
     struct kernels *kernels;
     struct safetensors *files; /* NULL: random */
@@ -56,22 +72,29 @@ struct weight_loader {
     bool filled;              /* the layers are packed in `memory` already */
     struct load_progress *progress; /* NULL: dry */
     struct error *err;
-    bool stored;            /* the files hold quantized matrices (weight_types.h) */
+    struct weight_types types;
     uint16_t *drawn;        /* random: a piece */
     struct row_piece piece; /* not dry */
+    struct load_staging staging;
+    uint64_t read_bytes; /* matrices' bytes of the files */
 };
 
 enum status weight_loader_init(struct weight_loader *loader, struct kernels *kernels,
-                               struct safetensors *files, bool stored, bool dry,
+                               struct safetensors *files, struct weight_types types, bool dry,
                                struct error *err) WARN_UNUSED;
 void weight_loader_deinit(struct weight_loader *loader);
 
 /* Takes memory apart from the layers'. */
 enum status weight_loader_buffer(struct weight_loader *loader, size_t bytes,
                                  struct buffer *buffer) WARN_UNUSED;
-/* Makes the next linear layer of the plan; dry: without its memory. */
-enum status weight_loader_linear(struct weight_loader *loader, enum weight_type type, uint32_t n,
-                                 uint32_t k, struct linear *linear) WARN_UNUSED;
+/* Returns whether a folder of fp8 has this matrix as an 8-bit float. */
+bool weight_loader_is_fp8(const struct weight_loader *loader, const char *name);
+/* Makes the next linear layer of the plan; dry: without its memory. `name`: the matrix that decides
+ * in a folder of fp8: one of floats is computed as floats, else `type` is taken. Matrices of e4m3
+ * in a layer of floats are widened. */
+enum status weight_loader_linear(struct weight_loader *loader, const char *name,
+                                 enum weight_type type, uint32_t n, uint32_t k,
+                                 struct linear *linear) WARN_UNUSED;
 
 /* The rows of a linear layer from `first_row` on. */
 struct weight_target {

@@ -28,12 +28,24 @@ struct loading {
     struct weight_types types;
     uint32_t positions;
     struct weight_loader *tensors;
+    uint64_t read_bytes; /* matrices' bytes of the files, when all are loaded */
+    bool staged;         /* through pinned memory */
 };
 
 static const char *layer_name(char name[NAME_BYTES], uint32_t layer, const char *part)
 {
     snprintf(name, NAME_BYTES, "model.layers.%u.%s.weight", layer, part);
     return name;
+}
+
+/* Returns the name of the matrix that decides a fused layer's type: the first in floats, or the
+ * last. parts: NULL ends them. */
+static const char *deciding_name(struct loading *loading, char name[NAME_BYTES], uint32_t l,
+                                 const char *const *parts)
+{
+    while (parts[1] && weight_loader_is_fp8(loading->tensors, layer_name(name, l, *parts)))
+        parts++;
+    return layer_name(name, l, *parts);
 }
 
 static enum status load_norm(struct loading *loading, const char *name, uint32_t count,
@@ -64,10 +76,14 @@ static enum status load_attention(struct loading *loading, uint32_t l, struct la
     struct weight_loader *tensors = loading->tensors;
     uint32_t query_rows = s->heads * s->head_dim, key_rows = s->kv_heads * s->head_dim;
     uint32_t qkv_rows = query_rows + 2 * key_rows;
+    static const char *const parts[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                                        NULL};
     char name[NAME_BYTES];
     TRY(load_norm(loading, layer_name(name, l, "input_layernorm"), s->hidden,
                   &layer->attention_norm));
-    TRY(weight_loader_linear(tensors, loading->types.layers, qkv_rows, s->hidden, &layer->qkv));
+    TRY(weight_loader_linear(tensors, deciding_name(loading, name, l, parts), loading->types.layers,
+                             qkv_rows, s->hidden, &layer->qkv));
+    layer->qkv.pair = s->head_dim / 2;
     if (s->qkv_bias)
         TRY(weight_loader_buffer(tensors, qkv_rows * sizeof(float), &layer->qkv_bias));
     TRY(load_qkv_part(loading, l, "q_proj", 0, query_rows, layer));
@@ -79,10 +95,9 @@ static enum status load_attention(struct loading *loading, uint32_t l, struct la
         TRY(load_norm(loading, layer_name(name, l, "self_attn.k_norm"), s->head_dim,
                       &layer->k_norm));
     }
-    TRY(weight_loader_linear(tensors, loading->types.layers, s->hidden, query_rows,
-                             &layer->attention_out));
-    return weight_loader_matrix(tensors, layer_name(name, l, "self_attn.o_proj"), s->hidden,
-                                query_rows,
+    TRY(weight_loader_linear(tensors, layer_name(name, l, "self_attn.o_proj"),
+                             loading->types.layers, s->hidden, query_rows, &layer->attention_out));
+    return weight_loader_matrix(tensors, name, s->hidden, query_rows,
                                 (struct weight_target){.linear = &layer->attention_out});
 }
 
@@ -90,18 +105,21 @@ static enum status load_ffn(struct loading *loading, uint32_t l, struct layer_we
 {
     const struct model_shape *s = loading->shape;
     struct weight_loader *tensors = loading->tensors;
+    static const char *const parts[] = {"mlp.gate_proj", "mlp.up_proj", NULL};
     char name[NAME_BYTES];
     TRY(load_norm(loading, layer_name(name, l, "post_attention_layernorm"), s->hidden,
                   &layer->ffn_norm));
-    TRY(weight_loader_linear(tensors, loading->types.layers, 2 * s->ffn, s->hidden,
-                             &layer->gate_up));
-    TRY(weight_loader_matrix(tensors, layer_name(name, l, "mlp.gate_proj"), s->ffn, s->hidden,
+    TRY(weight_loader_linear(tensors, deciding_name(loading, name, l, parts), loading->types.layers,
+                             2 * s->ffn, s->hidden, &layer->gate_up));
+    layer->gate_up.pair = s->ffn;
+    TRY(weight_loader_matrix(tensors, layer_name(name, l, *parts), s->ffn, s->hidden,
                              (struct weight_target){.linear = &layer->gate_up}));
     TRY(weight_loader_matrix(
         tensors, layer_name(name, l, "mlp.up_proj"), s->ffn, s->hidden,
         (struct weight_target){.linear = &layer->gate_up, .first_row = s->ffn}));
-    TRY(weight_loader_linear(tensors, loading->types.layers, s->hidden, s->ffn, &layer->down));
-    return weight_loader_matrix(tensors, layer_name(name, l, "mlp.down_proj"), s->hidden, s->ffn,
+    TRY(weight_loader_linear(tensors, layer_name(name, l, "mlp.down_proj"), loading->types.layers,
+                             s->hidden, s->ffn, &layer->down));
+    return weight_loader_matrix(tensors, name, s->hidden, s->ffn,
                                 (struct weight_target){.linear = &layer->down});
 }
 
@@ -212,7 +230,8 @@ static enum status load_rope(struct loading *loading, struct weights *weights)
     size_t bytes = loading->positions * row_bytes;
     TRY(weight_loader_buffer(tensors, bytes, &weights->rope));
     if (tensors->dry) {
-        tensors->planned_bytes += bytes; /* a second copy, while the table is made */
+        if (kernels_info(tensors->kernels).device_is_host)
+            tensors->planned_bytes += bytes; /* a second copy, while the table is made */
         return STATUS_OK;
     }
     uint32_t made =
@@ -240,7 +259,8 @@ static enum status check_tied_head(struct loading *loading, const char *embeddin
     const struct model_shape *s = loading->shape;
     struct weight_loader *tensors = loading->tensors;
     struct tensor_view a, b;
-    if (!tensors->files || tensors->stored || !safetensors_has(tensors->files, head))
+    if (!tensors->files || (tensors->types.stored && !tensors->types.fp8) ||
+        !safetensors_has(tensors->files, head))
         return STATUS_OK;
     TRY(safetensors_find(tensors->files, embedding, s->vocab, s->hidden, &a, tensors->err));
     TRY(safetensors_find(tensors->files, head, s->vocab, s->hidden, &b, tensors->err));
@@ -258,14 +278,20 @@ static enum status load_ends(struct loading *loading, struct weights *weights)
     const struct model_shape *s = loading->shape;
     struct weight_loader *tensors = loading->tensors;
     const char *embedding = "model.embed_tokens.weight", *head = "lm_head.weight";
-    TRY(weight_loader_linear(tensors, loading->types.ends, s->vocab, s->hidden,
+    TRY(weight_loader_linear(tensors, embedding, loading->types.ends, s->vocab, s->hidden,
                              &weights->embedding));
+    if (weight_type_is_fp8(weights->embedding.type))
+        return error_set(tensors->err, STATUS_UNSUPPORTED,
+                         "tensor %s: an embedding is looked up in floats, and this one is fp8: "
+                         "take weights bf16, which widens it (fp8_embedding)",
+                         embedding);
     TRY(weight_loader_matrix(tensors, embedding, s->vocab, s->hidden,
                              (struct weight_target){.linear = &weights->embedding}));
     TRY(load_norm(loading, "model.norm.weight", s->hidden, &weights->final_norm));
     if (s->tied_embeddings)
         return tensors->dry ? check_tied_head(loading, embedding, head) : STATUS_OK;
-    TRY(weight_loader_linear(tensors, loading->types.ends, s->vocab, s->hidden, &weights->lm_head));
+    TRY(weight_loader_linear(tensors, head, loading->types.ends, s->vocab, s->hidden,
+                             &weights->lm_head));
     return weight_loader_matrix(tensors, head, s->vocab, s->hidden,
                                 (struct weight_target){.linear = &weights->lm_head});
 }
@@ -289,8 +315,7 @@ static enum status look_at_all(struct loading *loading, struct packed_plan *plan
 {
     struct weight_loader tensors;
     struct weights none = {0};
-    TRY(weight_loader_init(&tensors, loading->kernels, loading->files, loading->types.stored, true,
-                           err));
+    TRY(weight_loader_init(&tensors, loading->kernels, loading->files, loading->types, true, err));
     tensors.plan = plan;
     loading->tensors = &tensors;
     enum status status = load_all(loading, &none);
@@ -306,7 +331,7 @@ enum status weights_check(struct kernels *kernels, const struct model_shape *sha
                           struct weight_types types, uint32_t positions, struct safetensors *files,
                           uint64_t *bytes, struct error *err)
 {
-    struct loading loading = {kernels, files, shape, types, positions, NULL};
+    struct loading loading = {kernels, files, shape, types, positions, .tensors = NULL};
     return look_at_all(&loading, NULL, bytes, err);
 }
 
@@ -334,8 +359,7 @@ static enum status load_planned(struct loading *loading, struct packed_plan *pla
     struct weight_loader tensors;
     bool filled = weights->packed.data;
     TRY(take_memory(loading, plan, weights, err));
-    TRY(weight_loader_init(&tensors, loading->kernels, loading->files, loading->types.stored, false,
-                           err));
+    TRY(weight_loader_init(&tensors, loading->kernels, loading->files, loading->types, false, err));
     struct load_progress progress = load_progress_begin(
         "loading weights", filled ? 0 : plan->data_bytes, progress_line_terminal(), clock_now_us());
     tensors.plan = plan;
@@ -347,6 +371,8 @@ static enum status load_planned(struct loading *loading, struct packed_plan *pla
     if (status == STATUS_OK)
         status = kernels_sync(loading->kernels);
     load_progress_end(&progress);
+    loading->read_bytes = tensors.read_bytes;
+    loading->staged = tensors.staging.halves[0];
     weight_loader_deinit(&tensors);
     return status;
 }
@@ -384,7 +410,7 @@ enum status weights_load(struct kernels *kernels, const struct model_shape *shap
                          struct weight_types types, uint32_t positions, struct safetensors *files,
                          const char *cache_path, struct weights *out, struct error *err)
 {
-    struct loading loading = {kernels, files, shape, types, positions, NULL};
+    struct loading loading = {kernels, files, shape, types, positions, .tensors = NULL};
     struct packed_plan plan = {0};
     struct weights weights = {.layers = calloc(shape->layers, sizeof *weights.layers),
                               .layer_count = shape->layers};
@@ -401,11 +427,14 @@ enum status weights_load(struct kernels *kernels, const struct model_shape *shap
         weights_unload(kernels, &weights);
         return status;
     }
-    log_info("weights", "msg=\"loaded\" values=%" PRIu64 " source=%s took_ms=%" PRIu64,
+    log_info("weights",
+             "msg=\"loaded\" values=%" PRIu64 " source=%s read_bytes=%" PRIu64
+             " staging_bytes=%zu took_ms=%" PRIu64,
              count_values(shape),
              weights.packed.data ? "kept"
              : files             ? "files"
                                  : "random",
+             loading.read_bytes, loading.staged ? 2 * LOAD_HALF_BYTES : 0,
              (clock_now_us() - started_us) / 1000);
     *out = weights;
     return STATUS_OK;
@@ -461,6 +490,10 @@ size_t weights_step_bytes(const struct weights *w)
 
 uint64_t weights_measure_read(struct kernels *kernels, const struct weights *w)
 {
+    if (!kernels_info(kernels).device_is_host) { /* short passes would wait for their launches */
+        double all_ns = (double)kernels_measure_read(kernels, &w->layer_memory);
+        return (uint64_t)(all_ns * (double)weights_step_bytes(w) / (double)w->layer_memory.bytes);
+    }
     uint64_t ns = kernels_measure_read(kernels, &weights_head(w)->packed);
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const struct layer_weights *layer = &w->layers[l];

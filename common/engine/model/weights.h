@@ -61,7 +61,8 @@ const struct linear *weights_head(const struct weights *weights);
 size_t weights_bytes(const struct weights *weights); /* on the device */
 /* Returns the bytes that a step reads, however many rows it has: the linear layers and the head. */
 size_t weights_step_bytes(const struct weights *weights);
-/* Returns the nanoseconds of one sequential pass over those bytes (kernels_measure_read). */
+/* Returns the nanoseconds of one sequential pass over those bytes (kernels_measure_read; on a
+ * device, their share of a pass over all layers). 0: it failed. */
 uint64_t weights_measure_read(struct kernels *kernels, const struct weights *weights);
 
 /* Returns whether ROPE_LONGROPE takes the factors of long contexts: for all positions alike, by the

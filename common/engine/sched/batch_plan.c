@@ -17,6 +17,20 @@ struct batch {
     uint32_t least_rows_left; /* prompts have these whatever time they take */
 };
 
+/* Returns true if the sequence has no row before its tokens in flight are known. */
+static bool awaits_token(struct batch *batch, const struct sequence *sequence, int group)
+{
+    if (!sequence_goes_on(sequence))
+        return true;
+    if (!sequence->needs_token && !sequence->verifies)
+        return false;
+    /* Not for a first token: new answers come all the time. */
+    if (sequence->needs_token && sequence->token_count > sequence->prompt_count)
+        batch->is_split |= group == DECODES || group == OFFLINE + DECODES;
+    batch->timed |= group == DECODES;
+    return true;
+}
+
 /* Puts each sequence that can have rows into its group, in order of arrival. */
 static void collect(struct batch *batch, const struct policy *policy,
                     struct sequence *const *by_arrival, uint32_t count)
@@ -31,14 +45,8 @@ static void collect(struct batch *batch, const struct policy *policy,
         int group = decodes ? DECODES : PROMPTS;
         if (sequence->class_index == offline_class)
             group += OFFLINE;
-        if (sequence->pending && !sequence_goes_on(sequence))
+        if (sequence->pending && awaits_token(batch, sequence, group))
             continue;
-        if (sequence->pending && sequence->needs_token) {
-            /* Not for a first token: new answers come all the time. */
-            batch->is_split |= decodes && sequence->token_count > sequence->prompt_count;
-            batch->timed |= group == DECODES;
-            continue;
-        }
         struct ranking *ranking = &batch->groups[group];
         uint64_t rank = (uint64_t)sequence->class_index << 1 | (!decodes && sequence->likely_late);
         rank = rank << TENANT_TURN_BITS | sequence->tenant->turn;
@@ -70,6 +78,19 @@ static bool keep_together(struct ranking *ranking)
             ranking->entries[kept++] = ranking->entries[i];
     ranking->count = kept;
     return kept < count;
+}
+
+/* Takes out the answers that wait where prompts go first, which have all the time then. */
+static void hold_decodes(struct batch *batch, const struct batch_limits *limits)
+{
+    if (!limits->prompts_first)
+        return;
+    bool prompts = batch->groups[PROMPTS].count;
+    if (prompts)
+        batch->groups[DECODES].count = 0;
+    if (prompts || batch->groups[OFFLINE + PROMPTS].count)
+        batch->groups[OFFLINE + DECODES].count = 0;
+    batch->timed &= !prompts;
 }
 
 static void add_decodes(struct batch *batch, struct ranking *ranking)
@@ -132,6 +153,7 @@ uint32_t batch_plan(const struct batch_limits *limits, const struct policy *poli
         batch.timed |= keep_together(&batch.groups[DECODES]);
         keep_together(&batch.groups[OFFLINE + DECODES]);
     }
+    hold_decodes(&batch, limits);
     add_decodes(&batch, &batch.groups[DECODES]);
     batch.timed = (batch.used || batch.timed) && limits->chunk_us;
     add_prompts(&batch, &batch.groups[PROMPTS]);

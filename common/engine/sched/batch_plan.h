@@ -12,6 +12,9 @@
  * only as many rows as fit into `chunk_us` by the cost model. Decodes of `offline` sequences don't
  * count.
  *
+ * With `prompts_first` it is the other way round, as in engines without chunked prefill: decodes
+ * wait while a prompt has rows left. Prompts of `offline` sequences hold up offline decodes alone.
+ *
  * Costs one pass over the sequences, and O(log sequences) for each prompt that gets rows.
  */
 #ifndef BATON_ENGINE_SCHED_BATCH_PLAN_H
@@ -28,6 +31,7 @@ struct batch_limits {
     uint32_t max_batch_tokens;
     uint32_t chunk_tokens; /* prompt rows of one step */
     uint64_t chunk_us;     /* time of the prompt rows beside decodes; 0: any */
+    bool prompts_first;    /* steps with rows of prompts have none of decodes */
 };
 
 /* Prompts have at least this many rows of a step, whatever time they take. So they never starve,
@@ -41,14 +45,18 @@ struct batch_limits {
 
 #define PLANNED_TOKENS_KNOWN UINT32_MAX
 
-/* One sequence's part of a step: rows [first, first + row_count). */
+/* One sequence's part of a step: rows [first, first + row_count). batch_plan plans no drafts:
+ * scheduler_plan adds them. */
 struct planned_rows {
     struct sequence *sequence;
     uint32_t row_count;
     bool samples; /* the last row draws a token */
     bool decodes; /* it is a row of an answer */
     uint32_t first;
-    /* Its only row has the token that the step before draws as its sample token_from, counted in
+    /* The last draft_count rows have tokens that were proposed, in the sequence's `tokens` from
+     * first + 1 on. They and the row before them each draw a token. */
+    uint32_t draft_count;
+    /* Its first row has the token that the step before draws as its sample token_from, counted in
      * the order of parts. PLANNED_TOKENS_KNOWN: all its tokens are in the sequence. */
     uint32_t token_from;
 };

@@ -4,7 +4,7 @@
  * ones lately, its answer is as short as it may be, its prompt is cached if that is possible, and
  * three quarters of that time are enough. Its prompt takes no time before some prompts were
  * measured, and its answer none before some steps were: the first one may be a hiccup. It ends,
- * since its client would get nothing.
+ * since its client would get nothing. One that needs no more than tokens in flight gets them.
  *
  * A sequence that waits, or has rows of its prompt to compute, is likely missed if it needs more
  * time than it has: steps as they are now, its prompt as it was cached when it came, and a quarter
@@ -99,6 +99,8 @@ static bool is_missed(const struct scheduler *s, const struct sequence *sequence
     if (sequence->deadline_us == UINT64_MAX || sequence->state == SEQUENCE_HELD ||
         sequence->state == SEQUENCE_RESERVED)
         return false;
+    if (sequence->pending && !sequence_goes_on(sequence))
+        return false; /* its last token is on its way */
     bool has_rows = sequence_computes(sequence) || sequence->state == SEQUENCE_SWAPPED;
     uint32_t rows = has_rows   ? rows_left(sequence, sequence->computed)
                     : s->cache ? 0
@@ -107,6 +109,8 @@ static bool is_missed(const struct scheduler *s, const struct sequence *sequence
         rows = 0;
     double left_us = time_left_us(s, sequence->deadline_us);
     double step_us = s->answer_steps < MEASURED_STEPS ? 0 : s->fast_step_us;
+    if (sequence->may_draft)
+        step_us /= 1 + s->config.draft_tokens; /* all drafts may be right */
     return left_us <= 0 || SURE_PART * time_us(s, sequence, rows, step_us) > left_us;
 }
 

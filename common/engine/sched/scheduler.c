@@ -17,6 +17,7 @@ static void settle_config(struct scheduler *s)
     struct batch_limits *limits = &s->limits;
     limits->chunk_tokens = config->chunk_tokens;
     limits->chunk_us = config->chunk_us;
+    limits->prompts_first = config->prompts_first;
     limits->max_batch_sequences =
         config->max_batch_sequences && config->max_batch_sequences < config->max_sequences
             ? config->max_batch_sequences
@@ -199,6 +200,7 @@ enum status scheduler_add(struct scheduler *s, const struct sequence_spec *spec,
         .due_us = due_left_us ? spec->arrived_us + due_left_us : UINT64_MAX,
         .root = spec->root,
         .needs_token = spec->needs_token,
+        .may_draft = spec->may_draft,
         .score_next = scores ? spec->sampling.prompt_logprobs_from : UINT32_MAX,
         .sampling = spec->sampling,
         .constraint = spec->constraint,
@@ -293,6 +295,34 @@ static void choose_rows(struct scheduler *s)
                                           s->scratch, s->made->parts);
 }
 
+/* Adds drafts to answers, in rows that are left, in blocks of their own, and before they end by
+ * count. Drafts lie behind the sequence's tokens. */
+static void add_drafts(struct scheduler *s)
+{
+    scheduler_drafter *propose = s->config.drafter;
+    uint32_t rows_left = s->limits.max_batch_tokens;
+    for (uint32_t i = 0; i < s->made->plan.part_count; i++)
+        rows_left -= s->made->parts[i].row_count;
+    for (uint32_t i = 0; rows_left && i < s->made->plan.part_count; i++) {
+        struct planned_rows *part = &s->made->parts[i];
+        struct sequence *sequence = part->sequence;
+        if (!part->decodes || !sequence->may_draft)
+            continue;
+        uint32_t room = sequence->block_count * s->config.block_tokens - (part->first + 1);
+        uint32_t left = sequence->token_capacity - 1 - (sequence->token_count + sequence->pending);
+        uint32_t most = min_u32(min_u32(room, left - 1), s->config.draft_tokens);
+        most = min_u32(most, rows_left);
+        if (!most)
+            continue;
+        uint32_t *drafts = sequence->tokens + part->first + 1;
+        part->draft_count =
+            propose ? propose(s->config.drafter_context, sequence, sequence->pending, most, drafts)
+                    : sequence_lookup(sequence, sequence->pending, most, drafts);
+        part->row_count += part->draft_count;
+        rows_left -= part->draft_count;
+    }
+}
+
 /* The parts run now. Checks that each writes only into blocks that no other sequence reads:
  * otherwise there would be a wrong token. */
 static void start_rows(struct scheduler *s)
@@ -344,9 +374,14 @@ const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
     }
     if (s->config.grow)
         preemption_for_waiting(s);
+    for (uint32_t i = 0, first; s->flying && i < s->made->plan.part_count; i++)
+        s->made->plan.drain |= sequence_rows_to_score(s->made->parts[i].sequence,
+                                                      s->made->parts[i].row_count, &first) > 0;
     if (s->made->plan.drain)
         s->made->plan.part_count = 0;
     preemption_end_plan(s);
+    if (s->config.draft_tokens)
+        add_drafts(s);
     start_rows(s);
     return &s->made->plan;
 }
@@ -354,9 +389,10 @@ const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
 /* ---------------------------------------------------------------- the end of a step */
 
 /* The rows will be in their blocks: the sequence goes on behind them. */
-static void issue(struct sequence *sequence, const struct planned_rows *part)
+static inline void issue(struct sequence *sequence, const struct planned_rows *part)
 {
-    sequence->computed = part->first + part->row_count;
+    sequence->computed = part->first + part->row_count - part->draft_count;
+    sequence->verifies = part->draft_count > 0;
     if (sequence->score_next <= sequence->computed)
         sequence->score_next = sequence->computed + 1;
     if (!part->samples)
@@ -377,6 +413,7 @@ void scheduler_rows_issued(struct scheduler *s, const struct step_plan *plan)
         issue(sequence, &plan->parts[i]);
         if (plan->parts[i].samples)
             sequence->drawn_at = samples++;
+        samples += plan->parts[i].draft_count;
     }
     for (uint32_t i = 0; i < plan->swap_in_count; i++)
         plan->swap_ins[i].sequence->in_flight++;
@@ -390,7 +427,7 @@ void scheduler_step_done(struct scheduler *s, const struct step_plan *plan, uint
     for (uint32_t i = 0; i < plan->part_count; i++) {
         const struct planned_rows *part = &plan->parts[i];
         if (part->decodes)
-            decodes++;
+            decodes += part->row_count;
         else
             prefill_us += cost_model_prefill_us(&s->cost, part->first, part->row_count);
         if (s->policy->ran)
@@ -450,6 +487,23 @@ static enum finish_reason add_token(struct scheduler *s, struct sequence *sequen
     return reason;
 }
 
+/* Adds the token that the row of the sequence's last token drew. If the draft for its place is the
+ * same, the draft's row counts. */
+static enum finish_reason verify(struct scheduler *s, const struct planned_rows *part,
+                                 uint32_t token)
+{
+    struct sequence *sequence = part->sequence;
+    bool is_drafted = sequence->token_count <= part->first + part->draft_count &&
+                      sequence->tokens[sequence->token_count] == token;
+    enum finish_reason reason = add_token(s, sequence, token);
+    sequence->verifies = is_drafted && reason == FINISH_NONE;
+    if (sequence->verifies) {
+        sequence->computed = sequence->token_count;
+        remember_blocks(s, sequence, sequence->computed);
+    }
+    return reason;
+}
+
 enum finish_reason scheduler_admit(struct scheduler *s, struct sequence *sequence,
                                    uint32_t first_token)
 {
@@ -472,11 +526,23 @@ enum finish_reason scheduler_rows_done(struct scheduler *s, const struct planned
     struct sequence *sequence = part->sequence;
     if (!sequence->in_flight)
         issue(sequence, part);
-    remember_blocks(s, sequence, part->first + part->row_count);
+    remember_blocks(s, sequence, part->first + part->row_count - part->draft_count);
     if (!part->samples)
         return FINISH_NONE;
     sequence->pending--;
-    return add_token(s, sequence, token);
+    return part->draft_count ? verify(s, part, token) : add_token(s, sequence, token);
+}
+
+bool scheduler_draft_holds(const struct planned_rows *part)
+{
+    return part->draft_count && part->sequence->verifies && scheduler_wants(part);
+}
+
+enum finish_reason scheduler_draft_done(struct scheduler *s, const struct planned_rows *part,
+                                        uint32_t token)
+{
+    ASSERT(scheduler_draft_holds(part));
+    return verify(s, part, token);
 }
 
 bool scheduler_wants(const struct planned_rows *part)

@@ -8,13 +8,20 @@
  *   3. The caller moves the blocks and computes the rows.
  *   4. scheduler_step_done reports the time, scheduler_rows_done the token of each part.
  *
+ * With draft_tokens the step of an answer may have more rows, of tokens that a drafter proposes
+ * (speculative decoding: Leviathan et al., ICML 23). Each row draws the token that it draws without
+ * drafts. As long as a draft is what the row before it drew, its own row counts, too:
+ * scheduler_draft_done takes the token. Rows behind the first draft that isn't are computed again.
+ * Drafts only have rows that nothing else needs, in blocks that the sequence has. No row follows
+ * them before their tokens are known.
+ *
  * A device computes while the host plans. With `runs_ahead` the caller hands the rows over, calls
  * scheduler_rows_issued, and plans the next step before this one has ended. Steps end in order,
  * each with 4 and scheduler_step_ended; at most one more is in flight then. A row may come one step
  * after a token that isn't known here: the device feeds it (planned_rows.token_from). If that token
  * ends the answer, the row's result is dropped. Meanwhile sequences may end, fail or be removed. No
  * block of a step in flight is given away: a removed sequence's blocks are free once its steps have
- * ended, and nothing is preempted while a step is in flight.
+ * ended, and nothing is preempted, or scored, while a step is in flight.
  *
  * Owner: one thread. After scheduler_create only scheduler_add allocates.
  */
@@ -32,6 +39,10 @@ struct scheduler;
 
 #define SCHEDULER_SIBLING_US 100000 /* the longest wait for a prompt that is received */
 
+/* Proposes tokens, as sequence_lookup does. */
+typedef uint32_t scheduler_drafter(void *context, const struct sequence *sequence, uint32_t skip,
+                                   uint32_t most, uint32_t *drafts);
+
 /* block_tokens, block_count, max_sequences, chunk_tokens and context are required. In the other
  * fields 0 selects the value that the field's comment gives. */
 struct scheduler_config {
@@ -43,6 +54,7 @@ struct scheduler_config {
     uint32_t end_id_count;
 
     uint64_t chunk_us;            /* time of prompt rows beside decodes; 0: any (batch_plan.h) */
+    bool prompts_first;           /* decodes wait for prompts (batch_plan.h) */
     uint32_t max_batch_sequences; /* in one step; 0: max_sequences */
     uint32_t max_batch_tokens;    /* rows of one step; 0: max_batch_sequences + chunk_tokens */
     enum policy_kind policy;
@@ -61,10 +73,13 @@ struct scheduler_config {
     bool prefix_cache;
     enum eviction_policy eviction;
     struct eviction_cost eviction_cost;
-    uint32_t turn_tokens;    /* service of a tenant's turn; 0: TENANT_TURN_TOKENS */
-    uint64_t table_seed;     /* random in a worker */
-    uint32_t event_capacity; /* waiting events of the cache; 0: 1024 */
-    bool runs_ahead;         /* a step may be planned while another one is in flight */
+    uint32_t turn_tokens;       /* service of a tenant's turn; 0: TENANT_TURN_TOKENS */
+    uint64_t table_seed;        /* random in a worker */
+    uint32_t event_capacity;    /* waiting events of the cache; 0: 1024 */
+    bool runs_ahead;            /* a step may be planned while another one is in flight */
+    uint32_t draft_tokens;      /* drafts of one answer in a step, at most */
+    scheduler_drafter *drafter; /* NULL: sequence_lookup */
+    void *drafter_context;
 };
 
 /* STATUS_LIMIT: out of memory. */
@@ -92,6 +107,7 @@ struct sequence_spec {
     uint64_t due_left_us;
     struct prefix_hash root; /* prefix_hash_root of model, numerics and tenant */
     bool needs_token;        /* the host must know each token before the next row */
+    bool may_draft;          /* several rows of its answer may draw tokens in one step */
 };
 /* Frees all that the spec owns. Not after scheduler_add took it over. */
 void sequence_spec_free(const struct sequence_spec *spec);
@@ -161,7 +177,9 @@ struct step_plan {
     const struct planned_rows *parts;   /* at most max_batch_sequences */
     uint32_t swap_out_count, swap_in_count, part_count;
     bool freed; /* blocks were freed: waiting sequences may fit now, without any other event */
-    bool drain; /* blocks must be taken from sequences: end the step in flight, then plan again */
+    /* End the step in flight, then plan again: blocks must be taken from sequences, or a row of a
+     * prompt gives logprobs, for which the host waits in the middle of the step. */
+    bool drain;
     /* Plan again by then: a sequence waits for its sibling no longer. UINT64_MAX: none does. */
     uint64_t wake_us;
 };
@@ -187,6 +205,12 @@ bool scheduler_wants(const struct planned_rows *part);
  * HAND_OFF sequence is HELD after its token. Not for a part that isn't wanted. */
 enum finish_reason scheduler_rows_done(struct scheduler *scheduler, const struct planned_rows *part,
                                        uint32_t token);
+/* True: the token that was taken last is the part's next draft, so that the draft's row counts:
+ * scheduler_draft_done takes the token that this row drew, as scheduler_rows_done. False: all
+ * tokens that the part drew were taken, or its other rows don't count. */
+bool scheduler_draft_holds(const struct planned_rows *part);
+enum finish_reason scheduler_draft_done(struct scheduler *scheduler,
+                                        const struct planned_rows *part, uint32_t token);
 
 /* The step of a plan that was issued has ended, well or not. Call it after the results: removed
  * sequences and their blocks go with it. */

@@ -35,6 +35,25 @@ uint32_t sequence_rows_to_score(const struct sequence *sequence, uint32_t row_co
     return end - from;
 }
 
+uint32_t sequence_lookup(const struct sequence *sequence, uint32_t skip, uint32_t most,
+                         uint32_t *drafts)
+{
+    const uint32_t *tokens = sequence->tokens, count = sequence->token_count;
+    uint32_t least = count > SEQUENCE_LOOKBACK ? count - SEQUENCE_LOOKBACK : 0, found = 0, used = 0;
+    for (uint32_t end = count - 1; end >= least + 2; end--) { /* a place behind such tokens */
+        if (tokens[end - 1] != tokens[count - 1] || tokens[end - 2] != tokens[count - 2])
+            continue;
+        found = found ? found : end;
+        if (end >= least + 3 && tokens[end - 3] == tokens[count - 3]) {
+            found = end;
+            break;
+        }
+    }
+    for (; found && used < most; used++)
+        drafts[used] = tokens[found + (skip + used) % (count - found)];
+    return used;
+}
+
 static bool contains(const uint32_t *ids, uint32_t count, uint32_t id)
 {
     for (uint32_t i = 0; i < count; i++)

@@ -63,6 +63,8 @@ struct sequence {
      * The last of these is sample `drawn_at` of its step. */
     uint32_t in_flight, pending, drawn_at;
     bool needs_token; /* its next row can only be computed once its last token is known here */
+    bool may_draft;   /* its step may have rows of tokens that were only proposed */
+    bool verifies;    /* such rows are in a step: no other ones before their tokens are known */
     bool removed;     /* while in flight: nothing but the blocks is left of it */
     bool promoted;    /* by the policy: it starved */
     uint32_t level;   /* mlfq: its queue */
@@ -123,6 +125,15 @@ bool sequence_scores(const struct sequence *sequence);
  * such row, counted from the sequence's next row. */
 uint32_t sequence_rows_to_score(const struct sequence *sequence, uint32_t row_count,
                                 uint32_t *first);
+
+/* Proposes at most `most` tokens for the places behind its known tokens and `skip` more. Fills
+ * `drafts` [most], and returns how many. Prompt lookup (Saxena, 2023; Yang et al., Inference with
+ * Reference, 2023): looks for the last place that has the same 3, otherwise 2, tokens as the end,
+ * and takes the tokens that follow there, as if they went round. Looks back over at most
+ * SEQUENCE_LOOKBACK tokens. */
+#define SEQUENCE_LOOKBACK 8192
+uint32_t sequence_lookup(const struct sequence *sequence, uint32_t skip, uint32_t most,
+                         uint32_t *drafts);
 
 /* Decides whether the answer ends with its last token, and why. `context`: tokens that the model
  * can hold. Checks in the order that a client cares for: the model's end, the request's stop ids,

@@ -76,9 +76,13 @@ struct peer_up {
     struct token_logprobs logprobs; /* the first token's */
     /* not NONE: the answer ends with the first token, and no bytes need to move */
     enum finish_reason finish;
-    uint32_t checksum_count;   /* one a block, or 0 if the path has none */
-    const uint32_t *checksums; /* CRC32C of each whole block */
-    uint64_t left_us;          /* EXTENDED: time left of the lease */
+    /* READY, COMPLETE: kv_block_sum of blocks from sum_first on; COMPLETE has those of all blocks.
+     * Before protocol 7 it had only checksums: the CRC32C of each whole block. Neither: the path
+     * has none. A source gives both. */
+    uint32_t sum_first, sum_count, checksum_count;
+    const uint64_t *sums;
+    const uint32_t *checksums;
+    uint64_t left_us; /* EXTENDED: time left of the lease */
 };
 
 /* A run of blocks that are neighbours on both sides. */

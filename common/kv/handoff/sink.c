@@ -185,7 +185,7 @@ static enum sink_reason check_decode(const struct sink_table *table,
         return decode->reserve_tokens ? SINK_REASON_NONE : SINK_REASON_INVALID;
     if (handle->model_hash != config->model_hash || handle->layout_hash != config->layout_hash)
         return SINK_REASON_LAYOUT_MISMATCH;
-    if (handle->numerics_id != config->numerics_id)
+    if (handle->numerics_id != config->numerics_id && !config->mixed_numerics)
         return SINK_REASON_NUMERICS_MISMATCH;
     uint64_t blocks =
         ((uint64_t)handle->token_count + config->block_tokens - 1) / config->block_tokens;
@@ -207,7 +207,7 @@ static void fill(struct sink *sink, const struct sink_decode *decode, struct sin
                           .down_since_us = UINT64_MAX,
                           .remote = sink->remote,
                           .local = sink->local,
-                          .checksums = sink->checksums};
+                          .sums = sink->sums};
     if (!decode->has_handle)
         return;
     sink->ref = decode->handle.ref;
@@ -311,7 +311,7 @@ void sink_on_reserved(struct sink_table *table, uint64_t now_us, uint64_t reques
     }
     ASSERT(block_count >= sink->block_count && held_blocks < sink->block_count);
     memcpy(sink->local, blocks, sink->block_count * sizeof *sink->local);
-    sink->held_blocks = sink->ready_blocks = sink->read_blocks = held_blocks;
+    sink->ready_blocks = sink->read_blocks = sink->verified_blocks = held_blocks;
     sink->state = SINK_READING;
     sink_peer_pair(sink->peer, out);
     sink_ask(table, now_us, sink, PEER_SUBSCRIBE, out);
@@ -356,9 +356,9 @@ void sink_on_tick(struct sink_table *table, uint64_t now_us, struct sink_actions
         bool down = sink_later_us(sink->down_since_us, config->peer_down_limit_us) <= now_us;
         if (down || sink_later_us(sink->heard_us, config->silence_limit_us) <= now_us)
             sink_give_up(table, now_us, sink,
-                         sink->peer->full ? SINK_REASON_MADE_ROOM
-                         : down           ? SINK_REASON_PEER_DOWN
-                                          : SINK_REASON_SILENT,
+                         sink->peer->full                    ? SINK_REASON_MADE_ROOM
+                         : sink->down_since_us != UINT64_MAX ? SINK_REASON_PEER_DOWN
+                                                             : SINK_REASON_SILENT,
                          out);
         else if (sink->beat_us <= now_us && sink->peer->stream == STREAM_UP)
             sink_ask(table, now_us, sink, sink_question_of(sink), out);
@@ -408,14 +408,15 @@ enum status sink_table_create(const struct sink_config *config, struct sink_tabl
     table->slots = calloc(config->max_sinks, sizeof *table->slots);
     table->free_slots = calloc(config->max_sinks, sizeof *table->free_slots);
     table->peers = calloc(config->max_peers, sizeof *table->peers);
-    table->block_ids = calloc(config->max_sinks, 3 * per_slot * sizeof *table->block_ids);
-    if (!table->slots || !table->free_slots || !table->peers || !table->block_ids ||
+    table->block_ids = calloc(config->max_sinks, 2 * per_slot * sizeof *table->block_ids);
+    table->sums = calloc(config->max_sinks, per_slot * sizeof *table->sums);
+    if (!table->slots || !table->free_slots || !table->peers || !table->block_ids || !table->sums ||
         map_create(config->max_sinks, &table->by_request) != STATUS_OK)
         goto fail_table;
     for (uint32_t i = 0; i < config->max_sinks; i++) {
-        table->slots[i].remote = table->block_ids + 3 * i * per_slot;
+        table->slots[i].remote = table->block_ids + 2 * i * per_slot;
         table->slots[i].local = table->slots[i].remote + per_slot;
-        table->slots[i].checksums = table->slots[i].local + per_slot;
+        table->slots[i].sums = table->sums + i * per_slot;
         table->free_slots[table->free_count++] = config->max_sinks - 1 - i;
     }
     *out = table;
@@ -434,6 +435,7 @@ void sink_table_destroy(struct sink_table *table)
         return;
     map_destroy(table->by_request);
     free(table->block_ids);
+    free(table->sums);
     free(table->peers);
     free(table->free_slots);
     free(table->slots);

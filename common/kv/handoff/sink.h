@@ -3,8 +3,9 @@
  *
  * A sink lives from Decode to the end of its sequence:
  * - QUEUED: it waits for room. Its lease is extended already.
- * - READING: it has room and has subscribed. It reads the blocks that are ready.
- * - VERIFYING: all bytes are here; their checksums are computed.
+ * - READING: it has room and has subscribed. It reads the blocks that are ready, and compares them
+ *   with their sums, as far as it knows them.
+ * - VERIFYING: all bytes are here; the last ones are compared.
  * - CONFIRMING: it has asked whether the handle was held throughout. Nothing is read again.
  * - RUNNING: admitted; the step thread has it.
  * A Decode without a handle skips the middle: its prompt is computed here. A sink that ends while a
@@ -35,7 +36,8 @@ struct sink_table;
 
 struct sink_config {
     uint64_t model_hash, layout_hash, numerics_id; /* a handle with others is refused */
-    bool host_path; /* bytes pass host memory: a Complete must have checksums */
+    bool mixed_numerics;                           /* one with another numerics_id isn't */
+    bool host_path; /* bytes pass host memory: a Complete must have sums */
     uint32_t vocab; /* token ids are below it */
     uint32_t block_tokens;
     uint64_t block_bytes;
@@ -91,8 +93,10 @@ enum sink_action_kind {
     SINK_SEND_PEER,
     /* For the bytes.
      * READ: remote[i] -> local[i]. Answer with read_done(cookie) once, however it ends.
-     * VERIFY: compare the checksums of local[block_count], each of the whole block. Answer with
-     *   verified(cookie). */
+     * VERIFY: compare local[block_count] with their sums (kv_block_sum; with `crc` the CRC32C of
+     *   the whole block). Answer with verified(cookie). It may take several turns, beside a READ:
+     *   both arrays stay until the answer, or until sink_is_verifying says that nothing waits for
+     *   it any more. */
     SINK_READ,
     SINK_VERIFY,
     /* For the router.
@@ -123,7 +127,8 @@ struct sink_action {
     uint64_t grant;                     /* READ: the claim to the remote blocks */
     uint32_t block_count;               /* READ, VERIFY */
     const uint32_t *remote, *local;     /* READ, VERIFY: [block_count] */
-    const uint32_t *checksums;          /* VERIFY: [block_count] */
+    const uint64_t *sums;               /* VERIFY: [block_count] */
+    bool crc;                           /* VERIFY */
     enum sink_reason reason;            /* SEND_LOST, SEND_REFUSED, UNRESERVE */
     bool retry;                         /* SEND_REFUSED: another worker might take it */
     uint64_t pulled_bytes, early_bytes; /* SEND_PULLED: in all, and before Complete came */
@@ -233,6 +238,8 @@ void sink_on_read_done(struct sink_table *table, uint64_t now_us, uint64_t cooki
                        enum status status, struct sink_actions *out);
 void sink_on_verified(struct sink_table *table, uint64_t now_us, uint64_t cookie, bool good,
                       struct sink_actions *out);
+
+bool sink_is_verifying(const struct sink_table *table, uint64_t cookie);
 
 /* Does the heartbeats, limits and reconnects that are due by now_us. Call it at sink_table_next_us
  * or later. */

@@ -1,8 +1,6 @@
 #include "common/base/assert.h"
 #include "common/kv/handoff/sink_state.h"
 
-#include <string.h>
-
 static uint64_t cookie_of(const struct sink_table *table, const struct sink *sink)
 {
     return (uint64_t)sink->generation << 32 | (uint32_t)(sink - table->slots);
@@ -23,10 +21,32 @@ static void ask_confirm(struct sink_table *table, uint64_t now_us, struct sink *
     sink_ask(table, now_us, sink, PEER_CONFIRM, out);
 }
 
-/* Reads the blocks that are ready. Once all are here, has them checked, then confirmed. */
+/* Has the blocks checked that are here, as far as their sums are known. */
+static void verify(const struct sink_table *table, struct sink *sink, struct sink_actions *out)
+{
+    uint32_t here =
+        sink->read_blocks < sink->summed_blocks ? sink->read_blocks : sink->summed_blocks;
+    if (sink->verifying || sink->spoiled || here <= sink->verified_blocks)
+        return;
+    sink->verifying = here - sink->verified_blocks;
+    struct sink_action *action = sink_append_for(out, SINK_VERIFY, sink);
+    action->cookie = cookie_of(table, sink);
+    action->block_count = sink->verifying;
+    action->local = sink->local + sink->verified_blocks;
+    action->sums = sink->sums + sink->verified_blocks;
+    action->crc = sink->crc;
+}
+
+/* Reads the blocks that are ready, and has them checked. Once all are, has them confirmed. */
 static void advance(struct sink_table *table, uint64_t now_us, struct sink *sink,
                     struct sink_actions *out)
 {
+    if (sink->state == SINK_VERIFYING && !sink->verifying &&
+        sink->verified_blocks == sink->block_count)
+        ask_confirm(table, now_us, sink, out);
+    if (sink->state != SINK_READING && sink->state != SINK_VERIFYING)
+        return;
+    verify(table, sink, out);
     if (sink->state != SINK_READING || sink->reading || sink->in_doubt)
         return;
     uint32_t left = sink->ready_blocks - sink->read_blocks;
@@ -40,15 +60,11 @@ static void advance(struct sink_table *table, uint64_t now_us, struct sink *sink
         action->block_count = sink->reading;
         action->remote = sink->remote + sink->read_blocks;
         action->local = sink->local + sink->read_blocks;
-    } else if (sink->complete && sink->checksum_count) {
-        sink->state = SINK_VERIFYING;
-        struct sink_action *action = sink_append_for(out, SINK_VERIFY, sink);
-        action->cookie = cookie_of(table, sink);
-        action->block_count = sink->block_count - sink->held_blocks;
-        action->local = sink->local + sink->held_blocks;
-        action->checksums = sink->checksums + sink->held_blocks;
     } else if (sink->complete) {
-        ask_confirm(table, now_us, sink, out);
+        sink->state = SINK_VERIFYING;
+        if (!sink->verifying &&
+            (sink->verified_blocks == sink->block_count || !sink->summed_blocks))
+            ask_confirm(table, now_us, sink, out);
     }
 }
 
@@ -272,12 +288,49 @@ void sink_on_pair_closed(struct sink_table *table, uint64_t now_us, uint64_t pee
         sink_peer_pair(peer, out);
 }
 
-/* Returns false if the peer contradicts the handle. */
+/* Returns false if the peer contradicts the handle, or what it said before. Sums behind a gap (a
+ * Ready is missing) aren't kept: Complete has all of them. */
+static bool note_sums(struct sink *sink, const struct peer_up *message)
+{
+    uint32_t first = message->sum_first, known = sink->summed_blocks;
+    if (message->sum_count == 0)
+        return true;
+    if (first > sink->block_count || message->sum_count > sink->block_count - first)
+        return false;
+    if (first > known)
+        return true;
+    for (uint32_t i = 0; i < message->sum_count; i++) {
+        if (first + i < known && sink->sums[first + i] != message->sums[i])
+            return false;
+        sink->sums[first + i] = message->sums[i];
+    }
+    if (first + message->sum_count > known)
+        sink->summed_blocks = first + message->sum_count;
+    return true;
+}
+
+/* The same, for a Complete. */
+static bool note_all_sums(const struct sink_table *table, struct sink *sink,
+                          const struct peer_up *message)
+{
+    if (message->sum_count == 0 && message->checksum_count == 0)
+        return !table->config.host_path && sink->summed_blocks == 0;
+    if (message->sum_count > 0)
+        return note_sums(sink, message) && sink->summed_blocks == sink->block_count;
+    if (message->checksum_count != sink->block_count || (sink->summed_blocks && !sink->crc))
+        return false;
+    sink->crc = true;
+    for (uint32_t i = 0; i < sink->block_count; i++)
+        sink->sums[i] = message->checksums[i];
+    sink->summed_blocks = sink->block_count;
+    return true;
+}
+
+/* The same. */
 static bool note_complete(const struct sink_table *table, struct sink *sink,
                           const struct peer_up *message)
 {
-    bool none = message->checksum_count == 0 && !table->config.host_path;
-    if (!none && message->checksum_count != sink->block_count)
+    if (!note_all_sums(table, sink, message))
         return false;
     sink->complete = true;
     sink->in_doubt = false;
@@ -285,21 +338,17 @@ static bool note_complete(const struct sink_table *table, struct sink *sink,
     sink->first_token = message->first_token;
     sink->logits_hash = message->logits_hash;
     sink->logprobs = message->logprobs;
-    sink->checksum_count = message->checksum_count;
-    if (message->checksum_count)
-        memcpy(sink->checksums, message->checksums,
-               message->checksum_count * sizeof *sink->checksums);
     return true;
 }
 
 static void on_ready(struct sink_table *table, uint64_t now_us, struct sink *sink,
-                     uint32_t ready_tokens, struct sink_actions *out)
+                     const struct peer_up *message, struct sink_actions *out)
 {
-    if (ready_tokens > sink->token_count) {
+    if (message->ready_tokens > sink->token_count || !note_sums(sink, message)) {
         sink_give_up(table, now_us, sink, SINK_REASON_PROTOCOL, out);
         return;
     }
-    uint32_t ready_blocks = ready_tokens / table->config.block_tokens;
+    uint32_t ready_blocks = message->ready_tokens / table->config.block_tokens;
     sink->in_doubt = false;
     if (ready_blocks > sink->ready_blocks)
         sink->ready_blocks = ready_blocks;
@@ -360,7 +409,7 @@ void sink_on_message(struct sink_table *table, uint64_t now_us, uint64_t peer,
     case PEER_READY:
         if (sink->state != SINK_READING || sink->complete)
             break;
-        on_ready(table, now_us, sink, message->ready_tokens, out);
+        on_ready(table, now_us, sink, message, out);
         return;
     case PEER_COMPLETE:
         if (sink->state != SINK_READING || (sink->complete && !sink->in_doubt))
@@ -397,9 +446,13 @@ void sink_on_read_done(struct sink_table *table, uint64_t now_us, uint64_t cooki
         sink_free_slot(table, sink);
         return;
     }
+    bool spoiled = sink->spoiled;
+    if (spoiled)
+        sink->read_blocks = sink->verified_blocks;
+    sink->spoiled = false;
     if (status == STATUS_OK) {
         uint64_t bytes = blocks * table->config.block_bytes;
-        sink->read_blocks += blocks;
+        sink->read_blocks += spoiled ? 0 : blocks;
         sink->pulled_bytes += bytes;
         table->counters.pulled_bytes += bytes;
         if (!sink->complete) {
@@ -418,24 +471,35 @@ void sink_on_read_done(struct sink_table *table, uint64_t now_us, uint64_t cooki
     }
 }
 
+bool sink_is_verifying(const struct sink_table *table, uint64_t cookie)
+{
+    const struct sink *sink = sink_of_cookie((struct sink_table *)table, cookie);
+    return sink && sink->verifying && sink_pulls(sink);
+}
+
 void sink_on_verified(struct sink_table *table, uint64_t now_us, uint64_t cookie, bool good,
                       struct sink_actions *out)
 {
     out->count = 0;
     struct sink *sink = sink_of_cookie(table, cookie);
-    if (!sink || sink->state != SINK_VERIFYING) {
+    if (!sink || !sink->verifying || !sink_pulls(sink)) {
         table->counters.dropped++; /* it has ended */
         return;
     }
+    uint32_t blocks = sink->verifying;
+    sink->verifying = 0;
     if (good) {
-        ask_confirm(table, now_us, sink, out);
+        sink->verified_blocks += blocks;
+        advance(table, now_us, sink, out);
     } else if (sink->again) {
         sink_give_up(table, now_us, sink, SINK_REASON_CHECKSUM, out);
     } else {
         sink->again = true;
         table->counters.rereads++;
         sink->state = SINK_READING;
-        sink->read_blocks = sink->held_blocks;
+        sink->spoiled = sink->reading > 0;
+        if (!sink->spoiled)
+            sink->read_blocks = sink->verified_blocks;
         advance(table, now_us, sink, out);
     }
 }

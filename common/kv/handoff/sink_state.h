@@ -11,8 +11,8 @@ enum sink_state {
     SINK_UNUSED,
     SINK_QUEUED,     /* decode */
     SINK_READING,    /* reserved, or verified bad */
-    SINK_VERIFYING,  /* read_done of the last block */
-    SINK_CONFIRMING, /* verified good */
+    SINK_VERIFYING,  /* read_done of the last block, if it is complete */
+    SINK_CONFIRMING, /* verified good, to the last block */
     SINK_RUNNING,    /* held; without a handle: reserved */
     SINK_ORPHAN,     /* ended while a read was in flight; waits for read_done */
 };
@@ -50,15 +50,19 @@ struct sink {
     uint32_t emitted_count;
     enum sink_reason reason; /* ORPHAN: why it ended */
 
-    uint32_t held_blocks;  /* a prefix that was here before; never written */
-    uint32_t ready_blocks; /* blocks that may be read */
-    uint32_t read_blocks;  /* a prefix that is here, with the held ones */
-    uint32_t reading;      /* blocks in flight after them: landing */
-    bool complete;         /* Complete came, with: */
+    /* Counts of blocks. All begin with those that were here before, which are never written. */
+    uint32_t ready_blocks;    /* blocks that may be read */
+    uint32_t read_blocks;     /* a prefix that is here */
+    uint32_t reading;         /* blocks in flight after them: landing */
+    uint32_t summed_blocks;   /* a prefix that has sums */
+    uint32_t verified_blocks; /* a prefix of them was compared */
+    uint32_t verifying;       /* blocks after them that are compared now */
+    bool spoiled;             /* bad blocks are read again once the read in flight has ended */
+    bool crc;                 /* sums are checksums of before protocol 7 */
+    bool complete;            /* Complete came, with: */
     uint32_t first_token;
     uint64_t logits_hash;
     struct token_logprobs logprobs;
-    uint32_t checksum_count;
     bool again;        /* its one repetition is used up */
     bool refused_once; /* a read was refused: one more refusal is a failure */
     bool in_doubt;     /* it reads nothing until the peer says again what is ready */
@@ -71,7 +75,8 @@ struct sink {
     uint64_t
         down_since_us; /* since when this sink has waited for the stream; UINT64_MAX: it is up */
 
-    uint32_t *remote, *local, *checksums; /* [max_blocks], the slot's part of the table's array */
+    uint32_t *remote, *local; /* [max_blocks], the slot's part of the table's array */
+    uint64_t *sums;           /* the same */
 };
 
 struct sink_table {
@@ -81,7 +86,8 @@ struct sink_table {
     uint32_t free_count;
     struct map *by_request;  /* request -> slot; orphans are in no map */
     struct sink_peer *peers; /* [max_peers] */
-    uint32_t *block_ids;     /* remote, local and checksums of all slots */
+    uint32_t *block_ids;     /* remote and local of all slots */
+    uint64_t *sums;          /* sums of all slots */
     struct past_attempts past;
     struct sink_counters counters;
 };

@@ -24,8 +24,10 @@ struct source {
     uint32_t token_count, block_count, ready_tokens;
     uint64_t prompt_hash;
     uint64_t lease_end_us;
-    struct source_completion completion; /* its checksums point into this slot */
+    struct source_completion completion; /* without its sums */
     uint32_t *blocks, *checksums;        /* [max_blocks], the slot's part of the table's arrays */
+    uint64_t *sums;                      /* the same */
+    uint32_t summed, told;               /* blocks: with sums; their sums went to the subscriber */
 };
 
 struct memo { /* this attempt of this handle was answered HELD */
@@ -41,6 +43,7 @@ struct source_table {
     uint32_t free_count;
     struct map *by_request; /* request -> slot */
     uint32_t *block_ids, *checksums;
+    uint64_t *sums;
     struct memo *memos; /* [memo_count], a ring */
     uint64_t memos_made;
     struct past_attempts past;
@@ -130,22 +133,27 @@ static void refuse(uint64_t request, uint32_t attempt, const char *reason, bool 
 }
 
 /* Sends the reader how far it may read, if there is a reader and anything to read. */
-static void publish(const struct source *source, struct source_actions *out)
+static void publish(struct source *source, struct source_actions *out)
 {
+    struct peer_up *m;
     if (!source->subscribed)
         return;
     if (source->state == SOURCE_COMPLETE) {
-        struct peer_up *m =
-            answer(out, source->subscriber, PEER_COMPLETE, source->request, source->reader);
+        m = answer(out, source->subscriber, PEER_COMPLETE, source->request, source->reader);
         m->first_token = source->completion.first_token;
         m->logits_hash = source->completion.logits_hash;
         m->logprobs = source->completion.logprobs;
         m->finish = source->completion.finish;
-        m->checksum_count = source->completion.checksum_count;
+        m->sum_count = m->checksum_count = source->summed;
+        m->sums = source->sums;
         m->checksums = source->checksums;
     } else if (source->ready_tokens) {
-        answer(out, source->subscriber, PEER_READY, source->request, source->reader)->ready_tokens =
-            source->ready_tokens;
+        m = answer(out, source->subscriber, PEER_READY, source->request, source->reader);
+        m->ready_tokens = source->ready_tokens;
+        m->sum_first = source->told;
+        m->sum_count = source->summed - source->told;
+        m->sums = source->sums + source->told;
+        source->told = source->summed;
     }
 }
 
@@ -190,7 +198,7 @@ void source_on_prefill(struct source_table *table, uint64_t now_us, uint64_t req
     source->token_count = token_count;
     source->prompt_hash = prompt_hash;
     source->block_count = (uint32_t)block_count;
-    source->ready_tokens = 0;
+    source->ready_tokens = source->summed = source->told = 0;
     append(out, SOURCE_START, request, attempt);
 }
 
@@ -261,8 +269,19 @@ void source_on_failed(struct source_table *table, uint64_t now_us, uint64_t requ
     end(table, source, SOURCE_FAILED, out);
 }
 
+static void keep_sums(struct source *source, struct source_sums sums, uint32_t blocks)
+{
+    if (!sums.sums)
+        return;
+    size_t first = source->summed, count = blocks - first;
+    memcpy(source->sums + first, sums.sums + first, count * sizeof *source->sums);
+    memcpy(source->checksums + first, sums.checksums + first, count * sizeof *source->checksums);
+    source->summed = blocks;
+}
+
 void source_on_computed(struct source_table *table, uint64_t now_us, uint64_t request,
-                        uint32_t attempt, uint32_t tokens, struct source_actions *out)
+                        uint32_t attempt, uint32_t tokens, struct source_sums sums,
+                        struct source_actions *out)
 {
     (void)now_us;
     out->count = 0;
@@ -274,6 +293,7 @@ void source_on_computed(struct source_table *table, uint64_t now_us, uint64_t re
     if (whole <= source->ready_tokens)
         return;
     source->ready_tokens = whole;
+    keep_sums(source, sums, whole / table->config.block_tokens);
     publish(source, out);
 }
 
@@ -285,15 +305,12 @@ void source_on_completed(struct source_table *table, uint64_t now_us, uint64_t r
     struct source *source = source_of_job(table, request, attempt, SOURCE_OPENED, SOURCE_OPENED);
     if (!source)
         return;
-    ASSERT(completion->checksum_count == 0 || completion->checksum_count == source->block_count);
     source->state = SOURCE_COMPLETE;
     if (source->lease_end_us == UINT64_MAX)
         source->lease_end_us = now_us + table->config.lease_us;
     source->completion = *completion;
-    source->completion.checksums = source->checksums;
-    if (completion->checksum_count)
-        memcpy(source->checksums, completion->checksums,
-               completion->checksum_count * sizeof *source->checksums);
+    ASSERT(completion->sums.sums || source->summed == 0);
+    keep_sums(source, completion->sums, source->block_count);
     table->counters.completed++;
     publish(source, out);
 }
@@ -342,6 +359,7 @@ void source_on_message(struct source_table *table, uint64_t now_us, uint64_t pee
         source->reader = message->attempt;
         source->subscriber = peer;
         source->subscribed = true;
+        source->told = 0;
         extend(table, now_us, peer, source, message->attempt, out);
         publish(source, out);
         return;
@@ -445,13 +463,16 @@ enum status source_table_create(const struct source_config *config, struct sourc
     table->free_slots = calloc(config->max_sources, sizeof *table->free_slots);
     table->block_ids = calloc(config->max_sources, per_slot * sizeof *table->block_ids);
     table->checksums = calloc(config->max_sources, per_slot * sizeof *table->checksums);
+    table->sums = calloc(config->max_sources, per_slot * sizeof *table->sums);
     table->memos = calloc(config->memo_count, sizeof *table->memos);
     if (!table->slots || !table->free_slots || !table->block_ids || !table->checksums ||
-        !table->memos || map_create(config->max_sources, &table->by_request) != STATUS_OK)
+        !table->sums || !table->memos ||
+        map_create(config->max_sources, &table->by_request) != STATUS_OK)
         goto fail_table;
     for (uint32_t i = 0; i < config->max_sources; i++) {
         table->slots[i].blocks = table->block_ids + i * per_slot;
         table->slots[i].checksums = table->checksums + i * per_slot;
+        table->slots[i].sums = table->sums + i * per_slot;
         table->free_slots[table->free_count++] = config->max_sources - 1 - i;
     }
     *out = table;
@@ -471,6 +492,7 @@ void source_table_destroy(struct source_table *table)
     map_destroy(table->by_request);
     free(table->memos);
     free(table->checksums);
+    free(table->sums);
     free(table->block_ids);
     free(table->free_slots);
     free(table->slots);

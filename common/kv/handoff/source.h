@@ -114,19 +114,25 @@ void source_on_reserved(struct source_table *table, uint64_t now_us, uint64_t re
  * Opened on the router gets LOST, and the reader GONE. */
 void source_on_failed(struct source_table *table, uint64_t now_us, uint64_t request,
                       uint32_t attempt, const char *reason, bool retry, struct source_actions *out);
-/* The keys and values of the first `tokens` tokens are in their blocks. */
+/* The sums of a prompt's blocks, from the first one on, both kinds. They are copied. NULL: none. */
+struct source_sums {
+    const uint64_t *sums;
+    const uint32_t *checksums;
+};
+/* The keys and values of the first `tokens` tokens are in their blocks. `sums`: those of the whole
+ * ones. */
 void source_on_computed(struct source_table *table, uint64_t now_us, uint64_t request,
-                        uint32_t attempt, uint32_t tokens, struct source_actions *out);
+                        uint32_t attempt, uint32_t tokens, struct source_sums sums,
+                        struct source_actions *out);
 
 struct source_completion {
     uint32_t first_token;
     uint64_t logits_hash;
     struct token_logprobs logprobs;
     enum finish_reason finish;
-    uint32_t checksum_count; /* 0, or one for each block */
-    const uint32_t *checksums;
+    struct source_sums sums; /* all blocks have theirs */
 };
-/* All of the prompt is computed and the first token is drawn. The checksums are copied. */
+/* All of the prompt is computed and the first token is drawn. */
 void source_on_completed(struct source_table *table, uint64_t now_us, uint64_t request,
                          uint32_t attempt, const struct source_completion *completion,
                          struct source_actions *out);

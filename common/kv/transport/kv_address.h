@@ -15,14 +15,16 @@
 #define KV_ADDRESS_MAX_POOL_BYTES ((uint64_t)1 << 47)
 
 /* The lanes that an owner serves, as bits of kv_address.lanes. */
-#define KV_ADDRESS_SHM 1u
-#define KV_ADDRESS_TCP 2u
+#define KV_ADDRESS_SHM  1u
+#define KV_ADDRESS_TCP  2u
+#define KV_ADDRESS_CUDA 4u /* never with SHM or RDMA */
+#define KV_ADDRESS_RDMA 8u
 
 struct kv_address {
     enum kv_transport_kind kind;
     uint8_t lanes;
     uint32_t shm_version; /* shm: the version of the library behind it, the same on both ends */
-    uint32_t sign;        /* shm: the value behind the pool while the owner lives; 0: none */
+    uint32_t sign;        /* shm, cuda: the words' value while the owner lives; 0: none */
     /* remote: the reader's number, and the secret that proves it */
     uint64_t admission;
     uint8_t secret[KV_SECRET_BYTES];
@@ -32,8 +34,9 @@ struct kv_address {
     uint8_t ip_version; /* the owner's place, network order: 4, 6, or 0: it doesn't listen */
     uint8_t ip[16];
     uint16_t port;
-    const uint8_t *worker,
-        *rkey; /* shm: the library's description of the pool; points into the decoded bytes */
+    /* shm: the library's description of the pool; cuda: the socket, and two numbers of
+     * mapped_lane.c; rdma: as shm. They point into the decoded bytes. */
+    const uint8_t *worker, *rkey;
     uint16_t worker_bytes, rkey_bytes;
 };
 

@@ -153,7 +153,7 @@ static bool happen(struct kv_transport *transport, struct kv_read *read, enum kv
             const struct kv_read_run *run = &read->runs[rng_below(&rng, read->run_count)];
             uint64_t place = rng_below(&rng, run->bytes);
             /* A byte may be hit twice. Another bit is flipped each time, so it never heals. */
-            transport->pool[run->local_offset + place] ^= (uint8_t)(1u << flips);
+            kv_transport_flip(transport, run->local_offset + place, (uint8_t)(1u << flips));
         }
         return true;
     }

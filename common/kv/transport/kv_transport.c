@@ -2,8 +2,10 @@
 
 #include "common/base/assert.h"
 #include "common/base/domain/link_model.h"
+#include "common/base/log.h"
+#include "common/kv/transport/kv_checksum.h"
 #include "common/kv/transport/kv_faults.h"
-#include "common/kv/transport/tcp.h"
+#include "common/kv/transport/mapped_lane.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,11 @@
  * memory, so that the thread stays responsive. After a turn's bytes another peer gets its turn. */
 #define COPY_BUDGET_BYTES (1u << 20)
 #define COPY_TURN_BYTES   (256u << 10)
+
+static bool lies_inside(uint64_t offset, uint64_t bytes, uint64_t pool_bytes)
+{
+    return bytes > 0 && bytes <= pool_bytes && offset <= pool_bytes - bytes;
+}
 
 /* -- failures -- */
 
@@ -32,6 +39,7 @@ static const struct {
     [KV_FAILURE_PROTOCOL] = {"protocol", STATUS_INTERNAL, "the peer's answer breaks the protocol"},
     [KV_FAILURE_NOT_GRANTED] = {"not_granted", STATUS_NOT_FOUND,
                                 "the peer doesn't let this reader read these blocks"},
+    [KV_FAILURE_LANE] = {"lane", STATUS_UNAVAILABLE, "the lane that was asked for can't be had"},
     [KV_FAILURE_INJECTED] = {"injected", STATUS_UNAVAILABLE, "an injected fault: the lane is lost"},
 };
 
@@ -296,6 +304,11 @@ enum status kv_transport_check_interface(const char *bind_interface, struct erro
     return tcp_at_parse(bind_interface, &at, err);
 }
 
+enum status kv_transport_check_socket(const char *path, struct error *err)
+{
+    return mapped_lane_check(path, err);
+}
+
 enum status kv_transport_check_faults(const char *specification, struct error *err)
 {
     struct kv_faults *faults;
@@ -314,6 +327,15 @@ enum status kv_transport_open(const struct kv_transport_config *config, struct k
                          config->pool_bytes, (unsigned long long)KV_ADDRESS_MAX_POOL_BYTES);
     if (config->max_reads == 0)
         return error_set(err, STATUS_INVALID, "max_reads is 0: give at least 1");
+    if (config->copier && (config->kind == KV_TRANSPORT_LOCAL || config->lane == KV_LANE_SHM))
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the KV pool is in the memory of a device, which processes don't map by "
+                         "the lane shm: take cuda, tcp or auto");
+    if (!config->copier && (config->lane == KV_LANE_CUDA || config->lane == KV_LANE_RDMA))
+        return error_set(
+            err, STATUS_UNSUPPORTED,
+            "the lanes cuda and rdma join pools in the memory of GPUs, and this one is in the "
+            "host's: take the lane shm, tcp or auto");
     struct kv_faults *faults = NULL;
     if (config->faults && *config->faults)
         TRY(kv_faults_create(config->faults, &faults, err));
@@ -326,6 +348,8 @@ enum status kv_transport_open(const struct kv_transport_config *config, struct k
     transport->ops = ops;
     transport->faults = faults;
     transport->pool_bytes = config->pool_bytes;
+    if (config->layout)
+        kv_summing_init(&transport->summing, config->layout);
     transport->max_reads = config->max_reads;
     transport->pace = config->pace;
     transport->link = (struct link_model){.bytes_per_us = config->pace.bytes_per_second / 1e6,
@@ -366,6 +390,51 @@ void kv_transport_close(struct kv_transport *transport)
 void *kv_transport_pool(const struct kv_transport *transport)
 {
     return transport->pool;
+}
+
+enum status kv_transport_block_sums(struct kv_transport *transport, const uint32_t *blocks,
+                                    uint32_t count, struct kv_block_sum *sums)
+{
+    const struct kv_summing *summing = &transport->summing;
+    size_t bytes = summing->run_bytes * summing->run_count;
+    ASSERT(bytes > 0);
+    for (uint32_t i = 0; i < count; i++)
+        ASSERT(lies_inside(blocks[i] * bytes, bytes, transport->pool_bytes));
+    if (!transport->staging) {
+        for (uint32_t i = 0; i < count; i++)
+            sums[i] = kv_block_sum(summing, transport->pool + blocks[i] * bytes);
+        return STATUS_OK;
+    }
+    uint32_t most = kv_staging_sums_at_once(transport->staging, summing->run_count);
+    for (uint32_t at = 0, part; at < count; at += part) {
+        const uint32_t *runs;
+        part = count - at < most ? count - at : most;
+        struct kv_sum_job job = {.block_bytes = bytes,
+                                 .run_bytes = summing->run_bytes,
+                                 .blocks = blocks + at,
+                                 .count = part};
+        TRY(kv_staging_sums(transport->staging, &job, &runs));
+        for (uint32_t i = 0; i < part; i++) {
+            sums[at + i] = (struct kv_block_sum){0};
+            for (uint32_t run = 0; run < summing->run_count; run++)
+                kv_sum_run(summing, run, *runs++, &sums[at + i]);
+        }
+    }
+    return STATUS_OK;
+}
+
+uint32_t kv_transport_failed_copies(const struct kv_transport *transport)
+{
+    return transport->staging ? kv_staging_failures(transport->staging) : 0;
+}
+
+void kv_transport_flip(struct kv_transport *transport, uint64_t offset, uint8_t bits)
+{
+    ASSERT(offset < transport->pool_bytes);
+    if (!transport->staging)
+        transport->pool[offset] ^= bits;
+    else if (kv_staging_flip(transport->staging, offset, bits) != STATUS_OK)
+        log_warn("transport", "msg=\"the device didn't copy: no bit was flipped\"");
 }
 
 enum status kv_transport_admit(struct kv_transport *transport, struct kv_admission *out,
@@ -410,6 +479,7 @@ enum status kv_transport_pair(struct kv_transport *transport, const void *bytes,
     peer->transport = transport;
     peer->state = KV_PEER_OPEN;
     peer->pool_bytes = address.pool_bytes;
+    peer->told = peer->ready;
     TAILQ_INIT(&peer->reads);
     TAILQ_INSERT_TAIL(&transport->peers, peer, link);
     transport->peer_count++;
@@ -422,6 +492,16 @@ const char *kv_peer_lane(const struct kv_peer *peer)
     return peer->lane;
 }
 
+const char *kv_peer_lane_reason(const struct kv_peer *peer)
+{
+    return peer->lane_reason.text;
+}
+
+bool kv_peer_is_ready(const struct kv_peer *peer)
+{
+    return peer->ready;
+}
+
 void kv_transport_unpair(struct kv_transport *transport, struct kv_peer *peer)
 {
     ASSERT(peer->transport == transport);
@@ -430,11 +510,6 @@ void kv_transport_unpair(struct kv_transport *transport, struct kv_peer *peer)
 }
 
 /* -- reads -- */
-
-static bool lies_inside(uint64_t offset, uint64_t bytes, uint64_t pool_bytes)
-{
-    return bytes > 0 && bytes <= pool_bytes && offset <= pool_bytes - bytes;
-}
 
 enum status kv_transport_read(struct kv_transport *transport, struct kv_peer *peer,
                               const struct kv_read_run *runs, size_t run_count,
@@ -446,7 +521,9 @@ enum status kv_transport_read(struct kv_transport *transport, struct kv_peer *pe
     uint64_t bytes = 0;
     for (size_t i = 0; i < run_count; i++) {
         if (!lies_inside(runs[i].remote_offset, runs[i].bytes, peer->pool_bytes) ||
-            !lies_inside(runs[i].local_offset, runs[i].bytes, transport->pool_bytes))
+            !lies_inside(runs[i].local_offset, runs[i].bytes, transport->pool_bytes) ||
+            (peer->multiple &&
+             (runs[i].remote_offset | runs[i].local_offset | runs[i].bytes) % peer->multiple))
             return STATUS_INVALID;
         bytes += runs[i].bytes;
     }
@@ -477,6 +554,12 @@ enum status kv_transport_read(struct kv_transport *transport, struct kv_peer *pe
 
 /* -- poll -- */
 
+/* Its lane is settled, and the caller doesn't know. */
+static bool is_news(const struct kv_peer *peer)
+{
+    return peer->state == KV_PEER_OPEN && peer->ready && !peer->told;
+}
+
 static size_t take_events(struct kv_transport *transport, struct kv_event *events, size_t capacity)
 {
     size_t count = 0;
@@ -501,7 +584,11 @@ static size_t take_events(struct kv_transport *transport, struct kv_event *event
     {
         if (count == capacity)
             break;
-        if (peer->state != KV_PEER_CLOSED || peer->events_due > 0)
+        if (is_news(peer)) {
+            peer->told = true;
+            events[count++] = (struct kv_event){.kind = KV_EVENT_PEER_READY, .peer = peer};
+        }
+        if (count == capacity || peer->state != KV_PEER_CLOSED || peer->events_due > 0)
             continue;
         peer->state = KV_PEER_GONE;
         transport->counters.peers_closed++;
@@ -550,7 +637,7 @@ bool kv_transport_arm(struct kv_transport *transport)
     const struct kv_peer *peer;
     TAILQ_FOREACH(peer, &transport->peers, link)
     {
-        if (has_copies(peer) || (peer->state == KV_PEER_OPEN && peer->unstarted) ||
+        if (has_copies(peer) || is_news(peer) || (peer->state == KV_PEER_OPEN && peer->unstarted) ||
             peer->state == KV_PEER_CLOSED || (peer->state == KV_PEER_OPEN && peer->failed))
             return false;
     }

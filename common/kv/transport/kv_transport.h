@@ -25,12 +25,15 @@
  *   not encrypted: beyond one host, use a private network.
  * - On the lane tcp the owner sends the bytes, and asks its worker before it does
  *   (kv_transport_serve). On shm the reader copies from a pool that it has mapped whole: the kernel
- *   asks only for the same user.
+ *   asks only for the same user. On cuda the reader's device gathers from a pool that it has mapped
+ *   whole, for reading alone: the owner gives it to readers that it has admitted, of the same user.
  */
 #ifndef BATON_KV_TRANSPORT_KV_TRANSPORT_H
 #define BATON_KV_TRANSPORT_KV_TRANSPORT_H
 
+#include "common/base/domain/kv_copier.h"
 #include "common/base/status.h"
+#include "common/kv/transport/kv_checksum.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,7 +48,7 @@ struct kv_transport;
 struct kv_peer;
 
 enum kv_transport_kind { KV_TRANSPORT_LOCAL, KV_TRANSPORT_REMOTE };
-enum kv_lane { KV_LANE_AUTO, KV_LANE_SHM, KV_LANE_TCP };
+enum kv_lane { KV_LANE_AUTO, KV_LANE_SHM, KV_LANE_TCP, KV_LANE_CUDA, KV_LANE_RDMA };
 
 /* Makes reads take as long as those of larger blocks over a slower link: one that all reads of this
  * transport share evenly (base/domain/link_model.h). A read ends no earlier than its bytes times
@@ -58,10 +61,20 @@ struct kv_pace {
 
 struct kv_transport_config {
     enum kv_transport_kind kind;
-    /* remote: the wanted lane. With SHM, opening or pairing fails if shm can't be had. AUTO takes
-     * any lane. */
+    /* remote: the wanted lane. With SHM, CUDA or RDMA, opening or pairing fails if it can't be had.
+     * AUTO takes any lane but RDMA, which was never run. */
     enum kv_lane lane;
-    size_t pool_bytes;  /* allocated by the transport */
+    size_t pool_bytes;
+    /* The pool's blocks, for kv_transport_block_sum; NULL: they are never summed. */
+    const struct kv_layout *layout;
+    /* The way to a pool of the caller's, in the memory of a device; the transport keeps the
+     * pointer. Pairs of such pools take the lane cuda if one machine's device can map both (the
+     * copier shares), otherwise tcp: bytes pass through a few buffers of the copier's host memory.
+     * NULL: the transport allocates a pool of host memory, which other processes can map. */
+    const struct kv_copier *copier;
+    /* cuda: the path of the unix socket at which readers get the pool; NULL or empty: a name of no
+     * file, in this network namespace. */
+    const char *socket;
     uint32_t max_reads; /* in flight, over all peers */
     /* remote: a network device or a numeric address, with :PORT for a fixed port; NULL or empty:
      * "lo", any port */
@@ -75,16 +88,26 @@ struct kv_transport_config {
     struct kv_pace pace; /* zeroed: none */
 };
 
-/* Check `bind_interface` and `faults`. STATUS_INVALID, with a sentence: not possible on this
- * machine. */
+/* Check `bind_interface`, `socket` and `faults`. STATUS_INVALID, with a sentence: not possible on
+ * this machine. */
 enum status kv_transport_check_interface(const char *bind_interface, struct error *err) WARN_UNUSED;
+enum status kv_transport_check_socket(const char *path, struct error *err) WARN_UNUSED;
 enum status kv_transport_check_faults(const char *faults, struct error *err) WARN_UNUSED;
 enum status kv_transport_open(const struct kv_transport_config *config,
                               struct kv_transport **transport, struct error *err) WARN_UNUSED;
 /* Forces every pairing closed first. Frees the pool. NULL is fine. */
 void kv_transport_close(struct kv_transport *transport);
 
+/* The pool that the transport has allocated. NULL: it is on a device. */
 void *kv_transport_pool(const struct kv_transport *transport);
+/* Sums blocks of the pool, wherever it is; config->layout was given. sums: [count]. A device sums
+ * its own, and is waited for. STATUS_INTERNAL: it failed. kv_transport_flip flips bits of one byte:
+ * a fault, for tests. */
+enum status kv_transport_block_sums(struct kv_transport *transport, const uint32_t *blocks,
+                                    uint32_t count, struct kv_block_sum *sums) WARN_UNUSED;
+/* Copies of a device that have failed since one succeeded; 0 without a device. */
+uint32_t kv_transport_failed_copies(const struct kv_transport *transport);
+void kv_transport_flip(struct kv_transport *transport, uint64_t offset, uint8_t bits);
 
 /* Owner: the address that one reader needs to pair with this pool. It is secret: it travels only on
  * that reader's `Peer` stream. A reader that pairs again replaces its own earlier pairing.
@@ -117,9 +140,13 @@ void kv_transport_serve(struct kv_transport *transport,
  * goes on; reads may be asked for at once. */
 enum status kv_transport_pair(struct kv_transport *transport, const void *address, size_t bytes,
                               struct kv_peer **peer, struct error *err) WARN_UNUSED;
-/* Returns "shm", "tcp" or "local": the lane that the pairing has, which may not be the wanted
- * one. */
+/* Returns "shm", "cuda", "rdma", "tcp" or "local": the lane that the pairing has, which may not be
+ * the wanted one. kv_peer_lane_reason says why not cuda; "": nothing is to be said. */
 const char *kv_peer_lane(const struct kv_peer *peer);
+const char *kv_peer_lane_reason(const struct kv_peer *peer);
+/* Returns whether the lane is settled. Otherwise KV_EVENT_PEER_READY comes when it is: a path that
+ * bypasses the hosts was tested, or the next lane taken. Reads that are asked for before wait. */
+bool kv_peer_is_ready(const struct kv_peer *peer);
 /* A forced close: no byte lands any more, all reads in flight end with STATUS_CANCELLED, then
  * KV_EVENT_PEER_CLOSED comes. Idempotent. */
 void kv_transport_unpair(struct kv_transport *transport, struct kv_peer *peer);
@@ -132,7 +159,8 @@ struct kv_read_run {
 
 /* Starts one read of 1 to KV_TRANSPORT_MAX_RUNS runs (copied). `cookie` comes back in its event. A
  * read that isn't started has no event.
- * STATUS_INVALID: a run outside a pool, no run, or too many.
+ * STATUS_INVALID: a run outside a pool, no run, or too many; with a peer that offers the lane cuda,
+ * bytes or an offset that are no multiple of KV_MOVE_UNIT.
  * STATUS_LIMIT: max_reads have not had their event taken; ask again after a poll.
  * STATUS_UNAVAILABLE: the peer is closing. */
 enum status kv_transport_read(struct kv_transport *transport, struct kv_peer *peer,
@@ -165,11 +193,12 @@ enum kv_failure {
      * read ends: the pairing and its other reads go on. */
     KV_FAILURE_NOT_GRANTED,
     KV_FAILURE_INJECTED, /* kv_faults.h */
+    KV_FAILURE_LANE,     /* the lane that was asked for by name can't be had */
     KV_FAILURES
 };
 const char *kv_failure_name(enum kv_failure failure); /* "deadline", ...: for metrics */
 
-enum kv_event_kind { KV_EVENT_READ_DONE, KV_EVENT_PEER_CLOSED };
+enum kv_event_kind { KV_EVENT_READ_DONE, KV_EVENT_PEER_READY, KV_EVENT_PEER_CLOSED };
 struct kv_event {
     enum kv_event_kind kind;
     struct kv_peer *peer;

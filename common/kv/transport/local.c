@@ -168,6 +168,7 @@ static enum status local_pair(struct kv_transport *transport, const struct kv_ad
     peer->pool = pool;
     peer->base.mapped = pool->memory;
     peer->base.lane = "local";
+    peer->base.ready = true;
     peer->base.welcomed = true;
     *out = &peer->base;
     return STATUS_OK;

@@ -12,6 +12,11 @@
  *   kv_life knows it earlier, as a rule.)
  *
  * After a link was closed no byte lands any more: no writer is left.
+ *
+ * With a pool on a device, bytes pass through the buffers of kv_staging. A reader has one while it
+ * receives a turn's bytes and copies them to the device; meanwhile it receives nothing. An owner's
+ * connection has one while its bytes leave. If a connection's reader takes no bytes for
+ * TCP_STALLED_US and another one needs the buffer, it loses it: its bytes are copied again.
  */
 #ifndef BATON_KV_TRANSPORT_TCP_H
 #define BATON_KV_TRANSPORT_TCP_H
@@ -28,9 +33,17 @@
 #define TCP_BUDGET_BYTES ((size_t)2 << 20)
 #define TCP_MAX_PARTS    64 /* parts of one sendmsg or readv */
 
+#define TCP_STALLED_US 20000
+
 #define TCP_UNKNOWN UINT32_MAX
 
-enum tcp_source_kind { TCP_LISTENER, TCP_CLIENT, TCP_LINK, TCP_OTHER /* not of this lane */ };
+enum tcp_source_kind {
+    TCP_LISTENER,
+    TCP_CLIENT,
+    TCP_LINK,
+    TCP_MAPPED, /* mapped_lane's */
+    TCP_OTHER   /* no lane's */
+};
 
 /* The target of an epoll event: the first member of each struct that can have one. */
 struct tcp_source {
@@ -58,12 +71,16 @@ void tcp_owner_close(struct tcp_lane *lane);
 enum status tcp_owner_admit(struct tcp_lane *lane, uint64_t *admission,
                             uint8_t secret[KV_SECRET_BYTES], struct error *err) WARN_UNUSED;
 void tcp_owner_revoke(struct tcp_lane *lane, uint64_t admission);
+/* Returns whether this is the secret of an admission. */
+bool tcp_owner_knows(const struct tcp_lane *lane, uint64_t admission,
+                     const uint8_t secret[KV_SECRET_BYTES]);
 void tcp_owner_accept(struct tcp_lane *lane);
 void tcp_client_ready(struct tcp_lane *lane, struct tcp_source *client, uint32_t events,
                       size_t *budget);
 /* Does the work that is due by the clock. */
 void tcp_owner_tick(struct tcp_lane *lane);
 uint64_t tcp_owner_next_us(const struct tcp_lane *lane);
+bool tcp_owner_stage(struct tcp_lane *lane);
 
 /* --- tcp_link.c --- */
 enum status tcp_link_open(struct tcp_lane *lane, const struct kv_address *address,
@@ -72,6 +89,9 @@ enum status tcp_link_open(struct tcp_lane *lane, const struct kv_address *addres
 void tcp_link_ready(struct tcp_lane *lane, struct tcp_source *link, uint32_t events,
                     size_t *budget);
 void tcp_link_start(struct tcp_lane *lane, struct tcp_link *link); /* asks for runs of its reads */
+/* With a pool on a device: ends copies that are done, and receives again once there is a buffer.
+ * Returns whether it waits. tcp_owner_stage: the same for sending. */
+bool tcp_link_stage(struct tcp_lane *lane, struct tcp_link *link);
 /* Closes the connection and gives all parts in flight back. */
 void tcp_link_close(struct tcp_lane *lane, struct tcp_link *link);
 void tcp_link_free(struct tcp_lane *lane, struct tcp_link *link);

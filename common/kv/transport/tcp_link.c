@@ -1,6 +1,6 @@
 /* The reader's side of the tcp lane: one connection for each pairing. The length of the next bytes
  * is known before they come. So they go from the socket straight to their place, several answers
- * with one call. */
+ * with one call; with a pool on a device, by way of a buffer (kv_staging). */
 #include "common/base/assert.h"
 #include "common/kv/transport/tcp.h"
 
@@ -16,7 +16,7 @@
 struct link_ask {
     struct kv_read *read;
     uint64_t number, bytes;
-    uint8_t *to;
+    uint64_t to;   /* offset in the pool */
     uint64_t done; /* received so far: its head, then its bytes */
     bool refused;  /* its head says so: zeros follow */
     uint8_t head[KV_FRAME_BYTES];
@@ -32,7 +32,10 @@ struct tcp_link {
     uint64_t next_number;
     uint64_t to_come; /* bytes of all answers */
     bool wakes_late;
-    uint32_t first, count; /* the asks' ring */
+    uint32_t first, count;  /* the asks' ring */
+    struct kv_stage *stage; /* the bytes that were received last, on their way to the device */
+    uint32_t landed;        /* the first asks: received whole, to the stage */
+    bool starved;           /* receives again once it has a buffer */
     struct link_ask asks[KV_FRAME_WINDOW];
     size_t out_begin, out_end;
     uint8_t out[(KV_FRAME_WINDOW + 1) * KV_FRAME_BYTES]; /* HELLO, and a full window of asks */
@@ -105,7 +108,8 @@ static void flush(struct tcp_lane *lane, struct tcp_link *link)
         link->out_begin += (size_t)sent;
     }
     bool more = link->connecting || link->out_begin < link->out_end;
-    if (!tcp_wait_for(lane, &link->source, EPOLLIN | (more ? EPOLLOUT : 0)))
+    bool takes = !link->stage && !link->starved;
+    if (!tcp_wait_for(lane, &link->source, (takes ? EPOLLIN : 0) | (more ? EPOLLOUT : 0)))
         fail(link, KV_FAILURE_UNREACHABLE, error_text(errno));
 }
 
@@ -117,7 +121,7 @@ static void ask(struct tcp_link *link, struct kv_read *read)
         .read = read,
         .number = link->next_number++,
         .bytes = run->bytes,
-        .to = link->peer->transport->pool + run->local_offset,
+        .to = run->local_offset,
     };
     read->parts++;
     link->to_come += KV_FRAME_BYTES + slot->bytes;
@@ -178,6 +182,7 @@ static void take_greeting(struct tcp_link *link)
 static int next_parts(struct tcp_link *link, size_t limit, struct iovec parts[TCP_MAX_PARTS])
 {
     int count = 0;
+    uint8_t *staged = link->stage ? link->stage->memory : NULL;
     for (uint32_t i = 0; i < link->count && count + 2 <= TCP_MAX_PARTS && limit > 0; i++) {
         struct link_ask *slot = ask_at(link, i);
         uint64_t done = slot->done;
@@ -187,7 +192,10 @@ static int next_parts(struct tcp_link *link, size_t limit, struct iovec parts[TC
         }
         uint64_t at = done - KV_FRAME_BYTES, left = slot->bytes - at;
         size_t bytes = left < limit ? left : limit;
-        parts[count++] = (struct iovec){slot->to + at, bytes};
+        parts[count++] =
+            (struct iovec){staged ? staged : link->peer->transport->pool + slot->to + at, bytes};
+        if (staged)
+            staged += bytes;
         limit -= bytes;
         if (bytes < left)
             break;
@@ -195,14 +203,25 @@ static int next_parts(struct tcp_link *link, size_t limit, struct iovec parts[TC
     return count;
 }
 
+/* The first answer is whole, in its place. */
+static void end_first(struct tcp_link *link)
+{
+    const struct link_ask *slot = ask_at(link, 0);
+    link->first = (link->first + 1) % KV_FRAME_WINDOW;
+    link->count--;
+    kv_read_part_done(slot->read, slot->refused ? KV_FAILURE_NOT_GRANTED : KV_FAILURE_NONE, NULL);
+}
+
 /* Accounts for `got` bytes that have landed. Some may have landed in runs behind a wrong head:
  * those runs are landing, and the pairing is closed for the head. */
 static void took(struct tcp_link *link, size_t got)
 {
+    size_t staged = 0;
     while (got > 0) {
-        struct link_ask *slot = ask_at(link, 0);
+        struct link_ask *slot = ask_at(link, link->landed);
         uint64_t left = KV_FRAME_BYTES + slot->bytes - slot->done;
         uint64_t bytes = got < left ? got : left;
+        uint64_t before = slot->done < KV_FRAME_BYTES ? KV_FRAME_BYTES : slot->done;
         bool had_head = slot->done >= KV_FRAME_BYTES;
         slot->done += bytes;
         got -= bytes;
@@ -210,7 +229,8 @@ static void took(struct tcp_link *link, size_t got)
             struct kv_frame frame;
             /* An ask must have left before its answer, or asks would pile up behind it. */
             size_t unsent = (link->out_end - link->out_begin + KV_FRAME_BYTES - 1) / KV_FRAME_BYTES;
-            if (unsent >= link->count || kv_frame_decode(slot->head, &frame) != KV_FRAME_GOOD ||
+            if (unsent >= link->count - link->landed ||
+                kv_frame_decode(slot->head, &frame) != KV_FRAME_GOOD ||
                 frame.kind != KV_FRAME_ANSWER || frame.answer.number != slot->number ||
                 frame.answer.bytes != slot->bytes) {
                 fail(link, KV_FAILURE_PROTOCOL, NULL);
@@ -218,16 +238,43 @@ static void took(struct tcp_link *link, size_t got)
             }
             slot->refused = frame.answer.refused;
         }
+        if (link->stage && slot->done > before) {
+            kv_stage_in(link->stage, slot->to + (before - KV_FRAME_BYTES), staged,
+                        slot->done - before);
+            staged += slot->done - before;
+        }
         if (slot->done < KV_FRAME_BYTES + slot->bytes)
             return;
-        link->first = (link->first + 1) % KV_FRAME_WINDOW;
-        link->count--;
-        kv_read_part_done(slot->read, slot->refused ? KV_FAILURE_NOT_GRANTED : KV_FAILURE_NONE,
-                          NULL);
+        if (link->stage)
+            link->landed++;
+        else
+            end_first(link);
     }
 }
 
-static void take_answers(struct tcp_link *link, size_t *budget)
+bool tcp_link_stage(struct tcp_lane *lane, struct tcp_link *link)
+{
+    if (link->stage && !kv_stage_done(link->stage))
+        return true;
+    if (link->stage) {
+        bool failed = link->stage->status != STATUS_OK;
+        kv_stage_give(link->stage);
+        link->stage = NULL;
+        if (failed) {
+            fail(link, KV_FAILURE_UNREACHABLE, "the own device failed to copy bytes of the pool");
+            return false;
+        }
+        for (; link->landed > 0; link->landed--)
+            end_first(link);
+    } else if (!link->starved) {
+        return false;
+    }
+    link->starved = false; /* if there is no buffer it is again */
+    flush(lane, link);
+    return link->starved;
+}
+
+static void take_answers(struct tcp_lane *lane, struct tcp_link *link, size_t *budget)
 {
     if (link->count == 0) { /* no answer is to come: this is an end, or bytes without an ask */
         char byte;
@@ -242,18 +289,29 @@ static void take_answers(struct tcp_link *link, size_t *budget)
     }
     struct iovec parts[TCP_MAX_PARTS];
     size_t limit = *budget < TCP_TURN_BYTES ? *budget : TCP_TURN_BYTES;
+    if (lane->transport->staging) {
+        link->stage = kv_staging_take(lane->transport->staging);
+        link->starved = !link->stage;
+        if (link->starved) {
+            flush(lane, link);
+            return;
+        }
+        limit = limit < link->stage->bytes ? limit : link->stage->bytes;
+    }
     int count = next_parts(link, limit, parts);
     ssize_t got = readv(link->source.fd, parts, count);
     if (got == 0)
         fail(link, KV_FAILURE_PEER_GONE, NULL);
     else if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
         fail_by_errno(link, errno);
-    if (got <= 0)
-        return;
-    *budget -= (size_t)got < *budget ? (size_t)got : *budget;
-    link->to_come -= (uint64_t)got;
-    took(link, (size_t)got);
-    set_wake(link);
+    if (got > 0) {
+        *budget -= (size_t)got < *budget ? (size_t)got : *budget;
+        link->to_come -= (uint64_t)got;
+        took(link, (size_t)got);
+        set_wake(link);
+    }
+    if (link->stage && tcp_link_stage(lane, link))
+        flush(lane, link);
 }
 
 void tcp_link_ready(struct tcp_lane *lane, struct tcp_source *source, uint32_t events,
@@ -272,7 +330,7 @@ void tcp_link_ready(struct tcp_lane *lane, struct tcp_source *source, uint32_t e
             fail(link, KV_FAILURE_UNREACHABLE, error_text(error));
         link->connecting = false;
     }
-    if (peer->failed || link->connecting)
+    if (peer->failed || link->connecting || link->stage || link->starved)
         return;
     if (events & EPOLLOUT)
         flush(lane, link);
@@ -281,7 +339,7 @@ void tcp_link_ready(struct tcp_lane *lane, struct tcp_source *source, uint32_t e
     if (!peer->welcomed)
         take_greeting(link);
     else
-        take_answers(link, budget);
+        take_answers(lane, link, budget);
 }
 
 /* -- open, close -- */
@@ -330,6 +388,12 @@ void tcp_link_close(struct tcp_lane *lane, struct tcp_link *link)
     if (link->source.fd < 0)
         return;
     tcp_close(lane, &link->source);
+    if (link->stage) {
+        kv_stage_wait(link->stage); /* no byte lands after the close */
+        kv_stage_give(link->stage);
+        link->stage = NULL;
+        link->landed = 0;
+    }
     while (link->count > 0) {
         struct kv_read *read = ask_at(link, 0)->read;
         link->first = (link->first + 1) % KV_FRAME_WINDOW;

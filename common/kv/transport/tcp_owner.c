@@ -18,12 +18,15 @@
 #define LOG_INTERVAL_US     1000000 /* between two lines about strangers */
 #define IN_BYTES            (64 * KV_FRAME_BYTES)
 
-/* Answers that one reader still gets. Each is a head and then bytes of the pool, which are not
- * copied: they must not change until they have left. */
+/* Answers that one reader still gets. Each is a head and then bytes of the pool. A pool in host
+ * memory isn't copied: its bytes must not change until they have left. */
 struct answer {
     uint64_t bytes, done; /* done: sent so far, of the head and then of the bytes */
-    const uint8_t *from;  /* NULL: zeros, for the reader may not read it, or no longer */
-    uint64_t grant;
+    uint64_t offset, grant;
+    bool granted; /* otherwise zeros: the reader may not read it, or no longer */
+    /* A pool on a device: the next bytes to send that lie in the client's stage. */
+    const uint8_t *staged;
+    size_t staged_bytes;
     uint8_t head[KV_FRAME_BYTES];
 };
 
@@ -46,6 +49,9 @@ struct tcp_client {
     struct tcp_at from;
     struct kv_frames frames;
     struct answers answers; /* first of all the WELCOME */
+    struct kv_stage *stage; /* holds bytes of answers that leave next; NULL: none */
+    size_t staged;          /* bytes in it that have not left */
+    uint64_t staged_us;     /* when bytes left it last, or it was taken */
 };
 TAILQ_HEAD(tcp_clients, tcp_client);
 
@@ -104,10 +110,27 @@ static size_t add_bytes(const uint8_t *from, size_t bytes, struct iovec parts[TC
     return added;
 }
 
+/* Forgets bytes of an answer that lie in the client's stage. */
+static void unstage(struct tcp_client *client, struct answer *slot)
+{
+    client->staged -= slot->staged_bytes;
+    slot->staged_bytes = 0;
+}
+
+/* Returns how many of the `left` bytes of an answer can be sent now. */
+static size_t sendable(const struct tcp_lane *lane, const struct tcp_client *client,
+                       const struct answer *slot, uint64_t left)
+{
+    if (!slot->granted || !lane->transport->staging)
+        return left;
+    return client->stage && !client->stage->copying ? slot->staged_bytes : 0;
+}
+
 static int next_parts(const struct tcp_lane *lane, struct tcp_client *client, size_t limit,
                       struct iovec parts[TCP_MAX_PARTS])
 {
     struct answers *answers = &client->answers;
+    const uint8_t *pool = lane->transport->pool;
     int count = 0;
     for (uint32_t i = 0; i < answers->count && count + 2 <= TCP_MAX_PARTS && limit > 0; i++) {
         struct answer *slot = answer_at(answers, i);
@@ -117,14 +140,18 @@ static int next_parts(const struct tcp_lane *lane, struct tcp_client *client, si
             done = KV_FRAME_BYTES;
         }
         uint64_t at = done - KV_FRAME_BYTES, left = slot->bytes - at;
-        size_t bytes = left < limit ? left : limit;
         /* The grant may have ended since the bytes were asked for. The head that left says nothing
          * of it: these zeros look like bytes. The reader finds them by the blocks' checksums, which
          * each read through host memory has (host_path of sink_config). */
-        if (slot->from && !may_read(lane, client, slot->grant,
-                                    (uint64_t)(slot->from - lane->transport->pool), slot->bytes))
-            slot->from = NULL;
-        bytes = add_bytes(slot->from ? slot->from + at : NULL, bytes, parts, &count);
+        if (slot->granted && !may_read(lane, client, slot->grant, slot->offset, slot->bytes)) {
+            slot->granted = false;
+            unstage(client, slot);
+        }
+        const uint8_t *from = !slot->granted ? NULL
+                              : pool         ? pool + slot->offset + at
+                                             : slot->staged;
+        size_t bytes = sendable(lane, client, slot, left);
+        bytes = add_bytes(from, bytes < limit ? bytes : limit, parts, &count);
         limit -= bytes;
         if (bytes < left)
             break;
@@ -132,14 +159,21 @@ static int next_parts(const struct tcp_lane *lane, struct tcp_client *client, si
     return count;
 }
 
-static void sent(struct answers *answers, size_t bytes)
+static void sent(struct tcp_client *client, size_t bytes)
 {
+    struct answers *answers = &client->answers;
     while (bytes > 0) {
         struct answer *slot = answer_at(answers, 0);
         uint64_t left = KV_FRAME_BYTES + slot->bytes - slot->done;
         uint64_t part = bytes < left ? bytes : left;
+        uint64_t before = slot->done < KV_FRAME_BYTES ? KV_FRAME_BYTES : slot->done;
         slot->done += part;
         bytes -= part;
+        if (slot->staged_bytes > 0 && slot->done > before) {
+            slot->staged += slot->done - before;
+            slot->staged_bytes -= slot->done - before;
+            client->staged -= slot->done - before;
+        }
         if (part < left)
             return;
         answers->first = (answers->first + 1) % KV_FRAME_WINDOW;
@@ -161,11 +195,21 @@ static bool answers_send(const struct tcp_lane *lane, struct tcp_client *client,
     if (got < 0)
         return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
     *budget -= (size_t)got < *budget ? (size_t)got : *budget;
-    sent(&client->answers, (size_t)got);
+    sent(client, (size_t)got);
+    client->staged_us = lane->transport->polled_us;
     return true;
 }
 
 /* -- the end of a connection -- */
+
+static void stage_drop(struct tcp_client *client)
+{
+    if (client->stage)
+        kv_stage_give(client->stage);
+    client->stage = NULL;
+    for (uint32_t i = 0; i < client->answers.count; i++)
+        unstage(client, answer_at(&client->answers, i));
+}
 
 static void client_close(struct tcp_lane *lane, struct tcp_client *client)
 {
@@ -173,6 +217,7 @@ static void client_close(struct tcp_lane *lane, struct tcp_client *client)
     if (client->source.fd < 0)
         return;
     tcp_close(lane, &client->source);
+    stage_drop(client);
     TAILQ_REMOVE(client->admission ? &owner->readers : &owner->strangers, client, link);
     TAILQ_INSERT_TAIL(&owner->closed, client, link);
     owner->client_count--;
@@ -206,6 +251,91 @@ static void client_refuse(struct tcp_lane *lane, struct tcp_client *client, enum
     client_close(lane, client);
 }
 
+/* -- bytes of a pool on a device -- */
+
+/* Returns a buffer, one of a stalled reader's if need be; NULL: each one is in use. */
+static struct kv_stage *stage_take(struct tcp_lane *lane)
+{
+    struct kv_stage *stage = kv_staging_take(lane->transport->staging);
+    struct tcp_clients *readers = &lane->owner->readers;
+    struct tcp_client *client, *next;
+    for (client = TAILQ_FIRST(readers); client && !stage; client = next) {
+        next = TAILQ_NEXT(client, link);
+        if (!client->stage || client->stage->copying ||
+            lane->transport->polled_us < client->staged_us + TCP_STALLED_US)
+            continue;
+        stage_drop(client);
+        TAILQ_REMOVE(readers, client, link); /* others have waited for longer */
+        TAILQ_INSERT_TAIL(readers, client, link);
+        stage = kv_staging_take(lane->transport->staging);
+    }
+    return stage;
+}
+
+/* Copies the bytes that leave next to the client's buffer, as many as it holds. */
+static void stage_fill(struct tcp_lane *lane, struct tcp_client *client)
+{
+    struct kv_stage *stage = client->stage;
+    for (uint32_t i = 0; i < client->answers.count && client->staged < stage->bytes; i++) {
+        struct answer *slot = answer_at(&client->answers, i);
+        uint64_t at = slot->done < KV_FRAME_BYTES ? 0 : slot->done - KV_FRAME_BYTES;
+        uint64_t left = slot->granted ? slot->bytes - at : 0;
+        size_t room = stage->bytes - client->staged, bytes = left < room ? left : room;
+        if (bytes == 0)
+            continue;
+        kv_stage_out(stage, slot->offset + at, client->staged, bytes);
+        slot->staged = stage->memory + client->staged;
+        slot->staged_bytes = bytes;
+        client->staged += bytes;
+    }
+    client->staged_us = lane->transport->polled_us;
+}
+
+/* Goes on with the client's buffer. Returns whether it waits for one, or for its copies. A device
+ * that fails to copy ends the connection. */
+static bool stage_advance(struct tcp_lane *lane, struct tcp_client *client)
+{
+    bool wants = false;
+    if (client->stage && !kv_stage_done(client->stage))
+        return true;
+    if (client->stage && client->stage->status != STATUS_OK) {
+        client_refuse(lane, client, KV_REFUSED_RESOURCES);
+        return false;
+    }
+    if (client->stage && client->staged == 0)
+        stage_drop(client);
+    for (uint32_t i = 0; i < client->answers.count && !client->stage && !wants; i++)
+        wants = answer_at(&client->answers, i)->granted;
+    if (!wants)
+        return false;
+    client->stage = stage_take(lane);
+    if (client->stage)
+        stage_fill(lane, client);
+    return !client->stage || !kv_stage_done(client->stage);
+}
+
+/* Waits for room in the socket only if there are bytes for it. */
+static bool wait_for_room(const struct tcp_lane *lane, struct tcp_client *client)
+{
+    const struct answer *slot = answer_at(&client->answers, 0);
+    bool sends = client->answers.count > 0 &&
+                 (slot->done < KV_FRAME_BYTES || sendable(lane, client, slot, 1) > 0);
+    return tcp_wait_for(lane, &client->source, EPOLLIN | (sends ? EPOLLOUT : 0));
+}
+
+bool tcp_owner_stage(struct tcp_lane *lane)
+{
+    bool waits = false;
+    struct tcp_client *client;
+    for (struct tcp_client *next = TAILQ_FIRST(&lane->owner->readers); (client = next);) {
+        next = TAILQ_NEXT(client, link);
+        waits |= stage_advance(lane, client);
+        if (client->source.fd >= 0 && !wait_for_room(lane, client))
+            client_close(lane, client);
+    }
+    return waits;
+}
+
 /* -- frames of readers -- */
 
 static struct admission *admission_find(struct tcp_owner *owner, uint64_t id)
@@ -214,6 +344,17 @@ static struct admission *admission_find(struct tcp_owner *owner, uint64_t id)
         if (owner->admissions[i].id == id)
             return &owner->admissions[i];
     return NULL;
+}
+
+bool tcp_owner_knows(const struct tcp_lane *lane, uint64_t id, const uint8_t given[KV_SECRET_BYTES])
+{
+    static const uint8_t none[KV_SECRET_BYTES];
+    const struct admission *admission = admission_find(lane->owner, id);
+    const uint8_t *secret = admission ? admission->secret : none;
+    volatile uint8_t difference = 0; /* the comparison takes the same time for every secret */
+    for (size_t i = 0; i < KV_SECRET_BYTES; i++)
+        difference |= (uint8_t)(given[i] ^ secret[i]);
+    return admission && !difference;
 }
 
 /* Sends at once or not at all. Nothing was sent before, so there is room. */
@@ -227,14 +368,9 @@ static void send_verdict(const struct tcp_client *client, enum kv_verdict verdic
 
 static void on_hello(struct tcp_lane *lane, struct tcp_client *client, const struct kv_frame *hello)
 {
-    static const uint8_t none[KV_SECRET_BYTES];
     struct tcp_owner *owner = lane->owner;
     struct admission *admission = admission_find(owner, hello->hello.admission);
-    const uint8_t *secret = admission ? admission->secret : none;
-    volatile uint8_t difference = 0; /* the comparison takes the same time for every secret */
-    for (size_t i = 0; i < KV_SECRET_BYTES; i++)
-        difference |= (uint8_t)(hello->hello.secret[i] ^ secret[i]);
-    if (!admission || difference) {
+    if (!tcp_owner_knows(lane, hello->hello.admission, hello->hello.secret)) {
         send_verdict(client, KV_NOT_ADMITTED);
         client_refuse(lane, client, KV_REFUSED_SECRET);
         return;
@@ -269,7 +405,8 @@ static void on_ask(struct tcp_lane *lane, struct tcp_client *client, const struc
     struct answer *answer = answers_put(&client->answers, &head);
     answer->bytes = bytes;
     answer->grant = frame->ask.grant;
-    answer->from = granted ? lane->transport->pool + frame->ask.offset : NULL;
+    answer->offset = frame->ask.offset;
+    answer->granted = granted;
     lane->transport->counters.refused[KV_REFUSED_GRANT] += !granted;
 }
 
@@ -315,8 +452,11 @@ void tcp_client_ready(struct tcp_lane *lane, struct tcp_source *source, uint32_t
         take_frames(lane, client);
     if (source->fd < 0)
         return;
-    if (!answers_send(lane, client, budget) ||
-        !tcp_wait_for(lane, source, EPOLLIN | (client->answers.count > 0 ? EPOLLOUT : 0)))
+    if (lane->transport->staging && client->admission)
+        (void)stage_advance(lane, client);
+    if (source->fd < 0)
+        return;
+    if (!answers_send(lane, client, budget) || !wait_for_room(lane, client))
         client_close(lane, client);
 }
 

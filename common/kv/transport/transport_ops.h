@@ -8,6 +8,7 @@
 
 #include "common/base/domain/link_model.h"
 #include "common/kv/transport/kv_address.h"
+#include "common/kv/transport/kv_staging.h"
 #include "common/kv/transport/kv_transport.h"
 
 #include <sys/queue.h>
@@ -51,8 +52,12 @@ struct kv_peer {
     enum kv_failure failure; /* from CLOSED on: why */
     const char *reason;
     const char *lane;
+    /* Set by the transport: the lane is settled. `told`: the caller knows. */
+    bool ready, told;
+    struct error lane_reason; /* kv_peer_lane_reason */
     uint64_t pool_bytes;
-    bool unstarted; /* a read came since ops->start */
+    uint32_t multiple; /* set by the transport: of bytes and offsets of its runs; 0: any */
+    bool unstarted;    /* a read came since ops->start */
     /* its pool in our address space: poll copies from it; NULL: ops->start moves */
     const uint8_t *mapped;
     struct kv_reads reads; /* in flight, in the order they were asked for */
@@ -86,7 +91,9 @@ extern const struct kv_transport_ops kv_local_ops, kv_remote_ops;
 
 struct kv_transport {
     const struct kv_transport_ops *ops;
-    uint8_t *pool;
+    uint8_t *pool;              /* NULL: it is on a device, and staging leads to it */
+    struct kv_staging *staging; /* NULL: the pool is the host's */
+    struct kv_summing summing;  /* zeroed: no layout was given */
     uint64_t pool_bytes;
     struct kv_address self; /* without the parts that admit adds */
     uint64_t timer_us;      /* set by progress: call it then, even if nothing wakes us */

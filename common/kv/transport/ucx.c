@@ -1,4 +1,4 @@
-#include "common/kv/transport/ucx.h"
+#include "common/kv/transport/ucx_parts.h"
 
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
@@ -15,10 +15,8 @@
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <ucp/api/ucp.h>
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
-#include <ucs/debug/log_def.h>
 #include <unistd.h>
 
 #define MESSAGE_BYTES      512
@@ -75,10 +73,10 @@ static ucs_log_func_rc_t log_ucx(const char *file, unsigned line, const char *fu
     return UCS_LOG_FUNC_RC_STOP;
 }
 
-static ucs_log_func_rc_t drop_message(const char *file, unsigned line, const char *function,
-                                      ucs_log_level_t level,
-                                      const ucs_log_component_config_t *component,
-                                      const char *format, va_list args)
+ucs_log_func_rc_t ucx_drop_message(const char *file, unsigned line, const char *function,
+                                   ucs_log_level_t level,
+                                   const ucs_log_component_config_t *component, const char *format,
+                                   va_list args)
 {
     (void)file, (void)line, (void)function, (void)level, (void)component, (void)format, (void)args;
     return UCS_LOG_FUNC_RC_STOP;
@@ -92,7 +90,7 @@ static void process_init(void)
     /* A crash must end the process with its core, not in UCX's own handler. The sanitizers need
      * theirs, too. UCX 1.22 has no handlers at first, and would warn. */
     static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
-    ucs_log_push_handler(drop_message);
+    ucs_log_push_handler(ucx_drop_message);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         ucs_debug_disable_signal(signals[i]);
     ucs_log_pop_handler();
@@ -100,7 +98,13 @@ static void process_init(void)
     ucs_global_opts_set_value("WARN_UNUSED_ENV_VARS", "n");
 }
 
-static enum status status_of(ucs_status_t status)
+void ucx_init_once(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, process_init);
+}
+
+enum status ucx_status(ucs_status_t status)
 {
     switch (status) {
     case UCS_OK: return STATUS_OK;
@@ -120,34 +124,21 @@ static enum status status_of(ucs_status_t status)
     }
 }
 
-/* Returns the options of a context with shared memory alone; release with ucp_config_release. */
-static enum status config_create(ucp_config_t **out, struct error *err)
+enum status ucx_config(const struct ucx_option *settings, ucp_config_t **out, struct error *err)
 {
-    static const struct {
-        const char *name, *value;
-    } settings[] = {
-        {"TLS", "posix,sysv,self"},
-        /* Memory that a peer can map. A sysv segment loses its name as soon as it is made. A posix
-         * file does so once UCX has filled it: a process that is killed before leaves a whole pool
-         * in /dev/shm for good. */
-        {"ALLOC_PRIO", "md:sysv,md:posix"},
-        {"KEEPALIVE_INTERVAL", "inf"}, /* the pairing's socket reports a death at once */
-        /* Without it UCX doesn't use shared memory for endpoints that can be closed by force. */
-        {"MM_ERROR_HANDLING", "y"},
-    };
     ucp_config_t *options;
     ucs_status_t got = ucp_config_read(NULL, NULL, &options);
     if (got != UCS_OK)
-        return error_set(err, status_of(got),
+        return error_set(err, ucx_status(got),
                          "UCX refuses its options: %s (is a UCX_... variable set?)",
                          ucs_status_string(got));
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        got = ucp_config_modify(options, settings[i].name, settings[i].value);
+    for (; settings->name; settings++) {
+        got = ucp_config_modify(options, settings->name, settings->value);
         if (got == UCS_OK)
             continue;
         ucp_config_release(options);
-        return error_set(err, status_of(got), "UCX %s refuses %s=%s: %s", ucp_get_version_string(),
-                         settings[i].name, settings[i].value, ucs_status_string(got));
+        return error_set(err, ucx_status(got), "UCX %s refuses %s=%s: %s", ucp_get_version_string(),
+                         settings->name, settings->value, ucs_status_string(got));
     }
     *out = options;
     return STATUS_OK;
@@ -157,8 +148,19 @@ static enum status config_create(ucp_config_t **out, struct error *err)
 
 static enum status context_create(struct ucx_pool *pool, struct error *err)
 {
+    static const struct ucx_option settings[] = {
+        {"TLS", "posix,sysv,self"},
+        /* Memory that a peer can map. A sysv segment loses its name as soon as it is made. A posix
+         * file does so once UCX has filled it: a process that is killed before leaves a whole pool
+         * in /dev/shm for good. */
+        {"ALLOC_PRIO", "md:sysv,md:posix"},
+        {"KEEPALIVE_INTERVAL", "inf"}, /* the pairing's socket reports a death at once */
+        /* Without it UCX doesn't use shared memory for endpoints that can be closed by force. */
+        {"MM_ERROR_HANDLING", "y"},
+        {NULL, NULL},
+    };
     ucp_config_t *options = NULL;
-    TRY(config_create(&options, err));
+    TRY(ucx_config(settings, &options, err));
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES,
         .features = UCP_FEATURE_RMA,
@@ -166,7 +168,7 @@ static enum status context_create(struct ucx_pool *pool, struct error *err)
     ucs_status_t got = ucp_init(&params, options, &pool->context);
     ucp_config_release(options);
     if (got != UCS_OK)
-        return error_set(err, status_of(got), "UCX %s can't use shared memory: %s",
+        return error_set(err, ucx_status(got), "UCX %s can't use shared memory: %s",
                          ucp_get_version_string(), ucs_status_string(got));
     /* Serialized, not single: set-up may run on another thread than the polls. */
     ucp_worker_params_t worker = {
@@ -175,7 +177,7 @@ static enum status context_create(struct ucx_pool *pool, struct error *err)
     };
     got = ucp_worker_create(pool->context, &worker, &pool->worker);
     return got == UCS_OK ? STATUS_OK
-                         : error_set(err, status_of(got), "UCX can't create a worker: %s",
+                         : error_set(err, ucx_status(got), "UCX can't create a worker: %s",
                                      ucs_status_string(got));
 }
 
@@ -256,29 +258,34 @@ static void restrict_segments(void)
                  strerror(why));
 }
 
+/* Makes the memory that is shared: the pool, and a page of its own for the signs of life right
+ * behind it. So the pool need not begin with a page. Readers look for the signs where they always
+ * did. */
 static enum status memory_create(struct ucx_pool *pool, size_t bytes, struct error *err)
 {
-    uint64_t shared_bytes = kv_life_offset(bytes) + KV_LIFE_BYTES;
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), signs = kv_life_offset(bytes);
+    const uint64_t before = (page - signs % page) % page;
+    uint64_t shared_bytes = before + signs + page;
     ucp_mem_map_params_t params = {
         .field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS,
         .length = shared_bytes,
         .flags = UCP_MEM_MAP_ALLOCATE,
     };
-    ucs_log_push_handler(drop_message); /* our sentence says it all */
-    mode_t mask = umask(077);           /* for a posix file; a System V segment takes no mask */
+    ucs_log_push_handler(ucx_drop_message); /* our sentence says it all */
+    mode_t mask = umask(077);               /* for a posix file; a System V segment takes no mask */
     ucs_status_t got = FAILPOINT_FAILS("transport.shared_memory")
                            ? UCS_ERR_NO_MEMORY
                            : ucp_mem_map(pool->context, &params, &pool->memory);
     umask(mask);
     ucs_log_pop_handler();
     if (got != UCS_OK)
-        return tell_shortage(shared_bytes, status_of(got), ucs_status_string(got), err);
+        return tell_shortage(shared_bytes, ucx_status(got), ucs_status_string(got), err);
     ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH};
     got = ucp_mem_query(pool->memory, &attr);
     if (got != UCS_OK || attr.length < shared_bytes)
         return error_set(err, STATUS_INTERNAL, "UCX doesn't say where the KV pool is: %s",
                          ucs_status_string(got));
-    pool->start = attr.address;
+    pool->start = (uint8_t *)attr.address + before;
     pool->bytes = bytes;
     restrict_segments();
     madvise(attr.address, attr.length, MADV_HUGEPAGE); /* only for speed: may be refused */
@@ -294,10 +301,10 @@ static enum status description_create(struct ucx_pool *pool, struct error *err)
     ucs_status_t got =
         ucp_worker_get_address(pool->worker, &pool->worker_address, &pool->worker_bytes);
     if (got != UCS_OK)
-        return error_set(err, status_of(got), "UCX gives no address: %s", ucs_status_string(got));
+        return error_set(err, ucx_status(got), "UCX gives no address: %s", ucs_status_string(got));
     got = ucp_rkey_pack(pool->context, pool->memory, &pool->rkey, &pool->rkey_bytes);
     if (got != UCS_OK)
-        return error_set(err, status_of(got), "UCX gives no key of the KV pool: %s",
+        return error_set(err, ucx_status(got), "UCX gives no key of the KV pool: %s",
                          ucs_status_string(got));
     if (pool->worker_bytes > UINT16_MAX || pool->rkey_bytes > UINT16_MAX)
         return error_set(err, STATUS_LIMIT,
@@ -315,12 +322,11 @@ static bool lacks_room(size_t bytes)
 
 enum status ucx_pool_create(size_t bytes, struct ucx_pool **out, struct error *err)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, process_init);
+    ucx_init_once();
     struct ucx_pool *pool = calloc(1, sizeof *pool);
     if (!pool)
         return error_set(err, STATUS_LIMIT, "no memory for a transport");
-    ucs_log_push_handler(drop_message); /* our sentences say it all */
+    ucs_log_push_handler(ucx_drop_message); /* our sentences say it all */
     enum status status = context_create(pool, err);
     if (status == STATUS_LIMIT && lacks_room(bytes + QUEUE_BYTES)) {
         const struct error why = *err;
@@ -482,7 +488,7 @@ const struct kv_life_word *ucx_mapping_signs(const uint8_t *start, const struct 
     return (const struct kv_life_word *)(start + kv_life_offset(address->pool_bytes));
 }
 
-static void endpoint_close(struct ucx_pool *pool, ucp_ep_h endpoint)
+static void endpoint_close(ucp_worker_h worker, ucp_ep_h endpoint)
 {
     ucp_request_param_t params = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
@@ -492,7 +498,7 @@ static void endpoint_close(struct ucx_pool *pool, ucp_ep_h endpoint)
     if (!UCS_PTR_IS_PTR(request))
         return;
     for (int i = 0; ucp_request_check_status(request) == UCS_INPROGRESS && i < MAX_CLOSE_TURNS; i++)
-        ucp_worker_progress(pool->worker);
+        ucp_worker_progress(worker);
     if (ucp_request_check_status(request) == UCS_INPROGRESS)
         log_warn("transport", "msg=\"UCX does not close an endpoint\"");
     ucp_request_free(request);
@@ -505,6 +511,6 @@ void ucx_unmap(struct ucx_pool *pool, struct ucx_mapping *mapping)
     if (mapping->rkey)
         ucp_rkey_destroy(mapping->rkey); /* unmaps the pool */
     if (mapping->endpoint)
-        endpoint_close(pool, mapping->endpoint);
+        endpoint_close(pool->worker, mapping->endpoint);
     free(mapping);
 }

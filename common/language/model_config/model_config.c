@@ -67,6 +67,132 @@ static enum status refuse_quantized_files(const char *model_dir, struct error *e
     return STATUS_OK;
 }
 
+/* --- fp8 --- */
+
+static enum status refuse_fp8(struct error *err, const char *key, const char *wanted,
+                              const char *found, const char *code)
+{
+    return error_set(err, STATUS_UNSUPPORTED, "\"%s\": %s is read, found %.40s%s (config_fp8_%s)",
+                     key, wanted, found, REFUSED_ADVICE, code);
+}
+
+/* Refuses a member that isn't the text; an absent one passes. */
+static enum status expect_text(const struct json_value *object, const char *key, const char *wanted,
+                               const char *code, struct error *err)
+{
+    const char *text;
+    if (!json_find(object, key))
+        return STATUS_OK;
+    TRY(json_get_string(object, key, &text, NULL, err));
+    return strcmp(text, wanted) == 0 ? STATUS_OK : refuse_fp8(err, key, wanted, text, code);
+}
+
+/* Reads a block size; *found is false without one. */
+static enum status parse_blocks(const struct json_value *object, const char *key, bool *found,
+                                struct error *err)
+{
+    const struct json_value *sizes;
+    int64_t size[2] = {0, 0};
+    *found = json_find(object, key) != NULL;
+    if (!*found)
+        return STATUS_OK;
+    TRY(json_get_array(object, key, &sizes, err));
+    for (size_t i = 0; i < 2 && json_count(sizes) == 2; i++)
+        TRY(json_as_i64(json_at(sizes, i), 1, INT32_MAX, &size[i], err));
+    return size[0] == 128 && size[1] == 128
+               ? STATUS_OK
+               : refuse_fp8(err, key, "[128, 128]", "another size", "block_size");
+}
+
+static enum status parse_fp8(const struct json_value *config, enum model_quantization *quantization,
+                             struct error *err)
+{
+    const char *scheme;
+    bool blocks;
+    TRY(expect_text(config, "fmt", "e4m3", "format", err));
+    TRY(expect_text(config, "scale_fmt", "float", "scale_format", err));
+    if (json_find(config, "kv_cache_scheme"))
+        return refuse_fp8(err, "kv_cache_scheme", "null", "a scheme for keys and values",
+                          "kv_cache");
+    TRY(parse_blocks(config, "weight_block_size", &blocks, err));
+    TRY(json_get_string(config, "activation_scheme", &scheme, NULL, err));
+    bool fixed = strcmp(scheme, "static") == 0;
+    if ((!fixed && strcmp(scheme, "dynamic") != 0) || (fixed && blocks))
+        return refuse_fp8(err, "activation_scheme",
+                          blocks ? "\"dynamic\"" : "\"dynamic\" or \"static\"", scheme,
+                          "activations");
+    *quantization = blocks ? MODEL_FP8_BLOCK : fixed ? MODEL_FP8_STATIC : MODEL_FP8;
+    return STATUS_OK;
+}
+
+/* Reads "weights" or "input_activations" of a group: 8-bit floats, and their strategy. */
+static enum status parse_tensors(const struct json_value *group, const char *key,
+                                 const struct json_value **scheme, const char **strategy,
+                                 struct error *err)
+{
+    int64_t bits;
+    if (!json_find(group, key))
+        return refuse_fp8(err, key, "an 8-bit float", "null", "activations");
+    TRY(json_get_object(group, key, scheme, err));
+    TRY(json_get_i64(*scheme, "num_bits", 1, 64, &bits, err));
+    TRY(expect_text(*scheme, "type", "float", "format", err));
+    if (bits != 8)
+        return refuse_fp8(err, "num_bits", "8", bits == 4 ? "4" : "another number", "format");
+    return json_get_string(*scheme, "strategy", strategy, NULL, err);
+}
+
+static enum status parse_group(const struct json_value *group,
+                               enum model_quantization *quantization, struct error *err)
+{
+    const struct json_value *weights, *inputs;
+    const char *of_weights, *of_inputs;
+    bool dynamic = false, blocks;
+    int64_t size = 0;
+    TRY(parse_tensors(group, "weights", &weights, &of_weights, err));
+    TRY(parse_tensors(group, "input_activations", &inputs, &of_inputs, err));
+    TRY(json_get_optional_bool(inputs, "dynamic", &dynamic, err));
+    if (strcmp(of_weights, "block") == 0) {
+        TRY(parse_blocks(weights, "block_structure", &blocks, err));
+        if (json_find(inputs, "group_size"))
+            TRY(json_get_i64(inputs, "group_size", 1, INT32_MAX, &size, err));
+        if (!blocks || !dynamic || strcmp(of_inputs, "group") != 0 || size != 128)
+            return refuse_fp8(err, "strategy", "\"block\" of 128 with dynamic groups of 128",
+                              "another one", "block_size");
+        *quantization = MODEL_FP8_BLOCK;
+        return STATUS_OK;
+    }
+    if (strcmp(of_weights, "tensor") != 0 && strcmp(of_weights, "channel") != 0)
+        return refuse_fp8(err, "strategy", "\"tensor\", \"channel\" or \"block\"", of_weights,
+                          "strategy");
+    if (strcmp(of_inputs, dynamic ? "token" : "tensor") != 0)
+        return refuse_fp8(err, "strategy", dynamic ? "\"token\"" : "\"tensor\"", of_inputs,
+                          "activations");
+    *quantization = dynamic ? MODEL_FP8 : MODEL_FP8_STATIC;
+    return STATUS_OK;
+}
+
+static enum status parse_compressed(const struct json_value *config,
+                                    enum model_quantization *quantization, struct error *err)
+{
+    const struct json_value *groups, *targets;
+    const char *target = "";
+    TRY(expect_text(config, "format", "float-quantized", "format", err));
+    if (json_find(config, "kv_cache_scheme"))
+        return refuse_fp8(err, "kv_cache_scheme", "null", "a scheme for keys and values",
+                          "kv_cache");
+    TRY(json_get_object(config, "config_groups", &groups, err));
+    struct json_member group = {0};
+    if (json_count(groups) != 1 || !json_next(groups, &group) ||
+        json_kind(group.value) != JSON_OBJECT)
+        return refuse_fp8(err, "config_groups", "one group", "another number", "groups");
+    TRY(json_get_array(group.value, "targets", &targets, err));
+    if (json_count(targets) == 1)
+        TRY(json_as_string(json_at(targets, 0), &target, NULL, err));
+    if (strcmp(target, "Linear") != 0)
+        return refuse_fp8(err, "targets", "[\"Linear\"]", "other layers", "groups");
+    return parse_group(group.value, quantization, err);
+}
+
 /* Reads the value of quantization_config. */
 static enum status parse_quantized(const struct json_value *config,
                                    enum model_quantization *quantization, struct error *err)
@@ -78,10 +204,15 @@ static enum status parse_quantized(const struct json_value *config,
         if (strcmp(method, REFUSED_METHODS[i].method) == 0)
             return error_set(err, STATUS_UNSUPPORTED, "\"quant_method\": %s" REFUSED_ADVICE,
                              REFUSED_METHODS[i].reason);
+    if (strcmp(method, "fp8") == 0)
+        return parse_fp8(config, quantization, err);
+    if (strcmp(method, "compressed-tensors") == 0)
+        return parse_compressed(config, quantization, err);
     if (strcmp(method, QUANTIZATION_METHOD) != 0)
         return error_set(err, STATUS_UNSUPPORTED,
                          "\"quant_method\": only \"" QUANTIZATION_METHOD
-                         "\" is supported (baton quantize writes it), found \"%.40s\"",
+                         "\" (baton quantize writes it), \"fp8\" and \"compressed-tensors\" are "
+                         "supported, found \"%.40s\" (config_quant_method)",
                          method);
     TRY(json_get_i64(config, "version", QUANTIZATION_VERSION, QUANTIZATION_VERSION, &number, err));
     TRY(json_get_string(config, "weights", &name, NULL, err));

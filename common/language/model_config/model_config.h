@@ -26,14 +26,34 @@ struct generation_defaults {
     float min_p;       /* [0, 1) */
 };
 
-/* How the folder holds its matrices: as floats, or quantized by `baton quantize`. */
-enum model_quantization { MODEL_FLOAT, MODEL_INT8, MODEL_INT4 };
+/* How the folder holds its matrices: as floats, quantized by `baton quantize`, or as e4m3 of other
+ * tools. FP8: inputs get a scale row by row; FP8_STATIC: one scale, which the folder has.
+ * FP8_BLOCK: weights have scales for blocks of 128 x 128, inputs for 128 of a row. */
+enum model_quantization {
+    MODEL_FLOAT,
+    MODEL_INT8,
+    MODEL_INT4,
+    MODEL_FP8,
+    MODEL_FP8_STATIC,
+    MODEL_FP8_BLOCK
+};
 
-/* `baton quantize` writes this member of config.json; no other quantization_config is supported:
+/* `baton quantize` writes this member of config.json:
  *
  *     {"quant_method": "baton", "version": 1, "weights": "int8" | "int4", "group_size": 128}
  *
- * group_size comes only with int4. common/engine/model/weight_types.h describes the tensors. */
+ * group_size comes only with int4. These two are read as well (fp8 of vLLM and transformers;
+ * compressed-tensors with one group of all "Linear" layers):
+ *
+ *     {"quant_method": "fp8", "activation_scheme": "dynamic" | "static", "fmt": "e4m3",
+ *      "weight_block_size": [128, 128]}
+ *     {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"": {
+ *      "weights": {"num_bits": 8, "type": "float", "strategy": "tensor" | "channel" | "block",
+ *      "block_structure": [128, 128]}, "input_activations": {"num_bits": 8, "type": "float",
+ *      "strategy": "tensor" | "token" | "group", "group_size": 128, "dynamic": true | false}}}}
+ *
+ * Lists of modules that aren't quantized aren't read: a tensor's dtype says it. Refusals end with a
+ * code, config_fp8_... common/engine/model/weight_types.h describes the tensors. */
 #define QUANTIZATION_METHOD     "baton"
 #define QUANTIZATION_VERSION    1
 #define QUANTIZATION_GROUP_SIZE 128

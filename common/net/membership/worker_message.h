@@ -13,7 +13,7 @@
 /* The versions of Registry, Session and Peer that this build speaks. Both ends use the newest that
  * they share. So a release may be rolled out process by process, if it speaks the version before. A
  * field that an older version lacks is only sent, and only relied on, from its version on. */
-#define WORKER_PROTOCOL_VERSION 6
+#define WORKER_PROTOCOL_VERSION 7
 #define WORKER_PROTOCOL_LEAST   4
 /* From this version on: StepReport, and Load in Tokens. */
 #define WORKER_PROTOCOL_STEPS 5
@@ -23,6 +23,8 @@
 #define WORKER_PROTOCOL_DISMISS 6
 /* From this version on, a router hears of a prompt by its reader, too. Before, it counted both. */
 #define WORKER_PROTOCOL_READER_PREFILLED 6
+/* From this version on: sums of blocks, in Ready and Complete. Before, Complete had checksums. */
+#define WORKER_PROTOCOL_SUMS 7
 
 struct protocol_range {
     uint32_t least, newest;

@@ -1,9 +1,14 @@
+#define PANEL_VECTOR_BYTES 16 /* x86-64 of any age */
+
 #include "kernels/reference/inner/rows.h"
 
+#include "kernels/cpu/e4m3.h"
 #include "kernels/cpu/exp_fixed.h"
+#include "kernels/reference/inner/panel.h"
 
 #include <math.h>
-#include <string.h>
+
+const struct reference_loops reference_loops_baseline = {panel_multiply, panel_swiglu};
 
 #define LANES 8 /* partial sums of a dot product: lane i adds elements i, i + 8, ... */
 
@@ -26,41 +31,10 @@ static float dot(const float *restrict a, const float *restrict b, uint32_t coun
     return add_lanes(lane);
 }
 
-typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
-
-/* The sums of a block take half the registers of the oldest x86-64. */
-enum { BLOCK_ROWS = 2, FOURS = REFERENCE_PANEL / 4 };
-
-/* `rows` is a constant at every call, so that the sums live in registers. */
-static inline __attribute__((always_inline)) void
-multiply(const struct reference_panel *panel, const float *in, const uint32_t rows, float *out)
+void reference_panel_fill(const float *row, uint32_t k, float *column)
 {
-    four sum[BLOCK_ROWS][FOURS] = {{{0}}};
-    const four *weights = (const four *)panel->weights;
-    for (size_t k = 0; k < panel->k; k++, weights += FOURS)
-#pragma GCC unroll 2
-        for (uint32_t r = 0; r < rows; r++)
-#pragma GCC unroll 4
-            for (uint32_t i = 0; i < FOURS; i++)
-                sum[r][i] += in[r * (size_t)panel->k + k] * weights[i];
-    for (uint32_t r = 0; r < rows; r++) {
-        float wide[REFERENCE_PANEL];
-        memcpy(wide, sum[r], sizeof wide);
-        for (uint32_t n = 0; n < panel->outputs; n++) {
-            float *target = &out[r * (size_t)panel->out_stride + n];
-            *target = panel->accumulate ? *target + wide[n] : wide[n];
-        }
-    }
-}
-
-void reference_panel_multiply(const struct reference_panel *panel, const float *in, uint32_t rows,
-                              float *out)
-{
-    uint32_t t = 0;
-    for (; t + BLOCK_ROWS <= rows; t += BLOCK_ROWS)
-        multiply(panel, in + t * (size_t)panel->k, BLOCK_ROWS, out + t * (size_t)panel->out_stride);
-    for (; t < rows; t++)
-        multiply(panel, in + t * (size_t)panel->k, 1, out + t * (size_t)panel->out_stride);
+    for (size_t j = 0; j < k; j++)
+        column[j * REFERENCE_PANEL] = row[j];
 }
 
 void reference_rmsnorm(const float *x, const float *weight, double eps, uint32_t hidden, float *out)
@@ -69,14 +43,6 @@ void reference_rmsnorm(const float *x, const float *weight, double eps, uint32_t
     float factor = (float)(1.0 / sqrt(mean + eps));
     for (uint32_t i = 0; i < hidden; i++)
         out[i] = x[i] * factor * weight[i];
-}
-
-void reference_swiglu(const float *gate_up, uint32_t ffn, float *out)
-{
-    for (uint32_t f = 0; f < ffn; f++) {
-        float gate = gate_up[f];
-        out[f] = gate / (1.0f + exp_fixed(-gate)) * gate_up[ffn + f];
-    }
 }
 
 void reference_rope(const float *cos_sin, uint32_t head_dim, float *head)
@@ -130,14 +96,22 @@ void reference_blend(float *out, float a, const float *partial, float b, uint32_
 
 enum { GROUP = 128 };
 
+/* Returns whether all numbers are finite, and their largest magnitude. */
+static int look_at(const float *row, uint32_t count, float *largest)
+{
+    int finite = 1;
+    *largest = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        finite &= isfinite(row[i]) != 0;
+        *largest = fabsf(row[i]) > *largest ? fabsf(row[i]) : *largest;
+    }
+    return finite;
+}
+
 float reference_quantize(const float *row, uint32_t k, int8_t *numbers)
 {
-    float largest = 0;
-    int finite = 1;
-    for (uint32_t i = 0; i < k; i++) {
-        finite &= isfinite(row[i]) != 0;
-        largest = fabsf(row[i]) > largest ? fabsf(row[i]) : largest;
-    }
+    float largest;
+    int finite = look_at(row, k, &largest);
     int zero = !finite || largest < 0x1p-100f;
     float inverse = 127.0f / largest;
     for (uint32_t i = 0; i < k; i++)
@@ -172,6 +146,58 @@ float reference_int4(const int8_t *inputs, float scale, uint32_t k, const uint8_
         total += (float)sum * weight_scales[group];
     }
     return total * scale;
+}
+
+void reference_e4m3_quantize(const struct reference_e4m3 *shape, const float *row, uint8_t *numbers,
+                             float *scales)
+{
+    uint32_t group = shape->blocks ? shape->promotion : shape->k;
+    for (uint32_t first = 0; first < shape->k; first += group) {
+        uint32_t count = shape->k - first < group ? shape->k - first : group;
+        float largest;
+        int finite = look_at(row + first, count, &largest);
+        bool own = shape->input_scale == 0;
+        float scale = !own ? shape->input_scale : largest < 0x1p-100f ? 0 : largest / E4M3_MOST;
+        for (uint32_t i = first; i < first + count; i++)
+            if (own)
+                numbers[i] = !finite || scale == 0 ? 0 : e4m3_round(row[i] / scale);
+            else
+                numbers[i] = e4m3_round(isfinite(row[i]) ? row[i] / scale : NAN);
+        *scales++ = finite || !own ? scale : NAN;
+    }
+}
+
+/* Returns the sum of up to `promotion` products, as the tensor core adds them. */
+static float e4m3_products(const uint8_t *inputs, const uint8_t *weights, uint32_t count)
+{
+    float sum = 0;
+    for (uint32_t i = 0; i < count; i += E4M3_STEP) {
+        struct e4m3_terms a, b;
+        uint32_t width = count - i < E4M3_STEP ? count - i : E4M3_STEP;
+        e4m3_read(weights + i, width, &a);
+        e4m3_read(inputs + i, width, &b);
+        sum = e4m3_step(sum, &a, &b);
+    }
+    return sum;
+}
+
+float reference_e4m3(const struct reference_e4m3 *shape, const uint8_t *inputs, const float *scales,
+                     const uint8_t *weights, const float *weight_scales)
+{
+    float total = 0;
+    for (uint32_t begin = 0; begin < shape->k; begin += shape->segment) {
+        float segment = 0;
+        uint32_t end = shape->k - begin < shape->segment ? shape->k : begin + shape->segment;
+        for (uint32_t i = begin; i < end; i += shape->promotion) {
+            uint32_t count = end - i < shape->promotion ? end - i : shape->promotion;
+            float products = e4m3_products(inputs + i, weights + i, count);
+            uint32_t g = i / shape->promotion;
+            segment = shape->blocks ? fmaf(products, scales[g] * weight_scales[g], segment)
+                                    : segment + products;
+        }
+        total = begin == 0 ? segment : total + segment;
+    }
+    return shape->blocks ? total : total * (scales[0] * weight_scales[0]);
 }
 
 void reference_widen_int8(const int8_t *weights, float scale, uint32_t k, float *out)

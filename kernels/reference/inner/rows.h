@@ -16,13 +16,23 @@ struct reference_panel {
     bool accumulate;
 };
 
-/* out[t * out_stride + n] = sum over k, ascending, of in[t * k + k] * weights[k][n] (+ what is
- * there). */
-void reference_panel_multiply(const struct reference_panel *panel, const float *in, uint32_t rows,
-                              float *out);
+/* The loops that most time goes to, compiled for several instruction sets, with the same bits. */
+struct reference_loops {
+    /* out[t * out_stride + n] = sum over k, ascending, of in[t * k + k] * weights[k][n] (+ what is
+     * there). */
+    void (*panel_multiply)(const struct reference_panel *panel, const float *in, uint32_t rows,
+                           float *out);
+    /* out[f] = silu(gate_up[f]) * gate_up[ffn + f]. */
+    void (*swiglu)(const float *gate_up, uint32_t ffn, float *out);
+};
+
+extern const struct reference_loops reference_loops_baseline;
+extern const struct reference_loops reference_loops_avx2; /* x86-64 alone */
+
+/* column[j * REFERENCE_PANEL] = row[j], for k inputs: one output's weights. */
+void reference_panel_fill(const float *row, uint32_t k, float *column);
 void reference_rmsnorm(const float *x, const float *weight, double eps, uint32_t hidden,
                        float *out);
-void reference_swiglu(const float *gate_up, uint32_t ffn, float *out);
 /* Rotates one head in place by cos[half] then sin[half]. */
 void reference_rope(const float *cos_sin, uint32_t head_dim, float *head);
 
@@ -47,6 +57,20 @@ float reference_int8(const int8_t *inputs, float scale, uint32_t k, const int8_t
                      float weight_scale);
 float reference_int4(const int8_t *inputs, float scale, uint32_t k, const uint8_t *weights,
                      const float *weight_scales);
+
+/* A layer of FP8 (kernels.h). Sums are promoted after `promotion` of k, and segments have `segment`
+ * of k. blocks: each `promotion` of k has scales of its own. */
+struct reference_e4m3 {
+    bool blocks;
+    uint32_t k, promotion, segment;
+    float input_scale;
+};
+/* Quantizes a row of inputs: writes k numbers, and a scale for each block. */
+void reference_e4m3_quantize(const struct reference_e4m3 *shape, const float *row, uint8_t *numbers,
+                             float *scales);
+/* Returns one output, of inputs and weights with their scales. */
+float reference_e4m3(const struct reference_e4m3 *shape, const uint8_t *inputs, const float *scales,
+                     const uint8_t *weights, const float *weight_scales);
 
 /* Write a row of weights as floats, times its scales: out [k]. */
 void reference_widen_int8(const int8_t *weights, float scale, uint32_t k, float *out);

@@ -37,7 +37,7 @@ struct large {
     struct body_job job;
     struct rpc_call *rpc; /* a reference; NULL: there is no large message */
     message_read *read;
-    void *copy; /* job.bytes of it */
+    void *copy; /* job.bytes of it; NULL: freed, for the answer comes next */
     uint64_t arrival_us;
     atomic_uint state;  /* LARGE_READING, LARGE_CLOSED */
     enum rpc_code code; /* the end of a call that was closed meanwhile, and its reason */
@@ -200,6 +200,17 @@ static void on_closed(struct rpc_call *call, const struct rpc_end *end)
 
 /* --------------------------------------------------------------------------- messages of calls */
 
+/* Frees the copy of a large message that is read. Before its answer is sent, or it is submitted: a
+ * client that has its answer finds the room free. */
+static void free_copy(struct grpc_call *self)
+{
+    if (!self->large.rpc)
+        return;
+    free(self->large.copy);
+    self->large.copy = NULL;
+    body_readers_give_room(self->api->readers, &self->large.job);
+}
+
 /* On a reader's thread. */
 static void on_turn(struct body_job *job)
 {
@@ -208,7 +219,6 @@ static void on_turn(struct body_job *job)
         (struct grpc_call *)((char *)large - offsetof(struct grpc_call, large));
     struct rpc_call *call = large->rpc;
     large->read(self, call, (struct rpc_bytes){large->copy, job->bytes}, large->arrival_us);
-    free(large->copy);
     if (atomic_fetch_and(&large->state, ~(unsigned)LARGE_READING) & LARGE_CLOSED)
         close_call(self, call,
                    &(struct rpc_end){.code = large->code, .reason = large->reason, .message = ""});
@@ -450,6 +460,7 @@ static void generate(struct grpc_call *self, struct rpc_call *call, struct rpc_b
     } else {
         reason = read_request(self, call, bytes, arrival_us, &reading);
     }
+    free_copy(self);
     if (!reason) {
         self->submitted = true;
         dispatch_submit(api->dispatch, &self->call, 1);
@@ -499,6 +510,7 @@ static void on_list_models_open(struct rpc_call *call, void *service)
 static void answer(struct grpc_call *self, struct rpc_call *call, enum reason reason,
                    const ProtobufCMessage *message, const char *sentence)
 {
+    free_copy(self);
     name_call(self, call, NULL);
     if (reason)
         reply_status(call, reason, sentence);

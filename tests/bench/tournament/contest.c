@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define WARM_SHARE  0.1  /* so many requests at the start don't count */
-#define DRIFT_LATER 2000 /* requests after a drift that don't count for calibration */
+#define DRIFT_LATER 2000 /* requests until predictions must follow a drift */
 
 static uint32_t build_workers(const struct contest *contest, struct virtual_worker *workers)
 {
@@ -23,8 +23,12 @@ static uint32_t build_workers(const struct contest *contest, struct virtual_work
                                             prefills               ? chunk
                                             : shape->prompts_first ? 16384
                                                                    : 512);
-        workers[i].prompts_first = shape->prompts_first;
+        workers[i].scheduler.prompts_first = shape->prompts_first;
         workers[i].scheduler.chunk_us = shape->prompts_first ? 0 : 40000;
+        if (shape->small && !prefills && (i - shape->prefills) % 2 == 0) {
+            workers[i].scheduler.block_count /= 8;
+            workers[i].scheduler.host_slots /= 8;
+        }
         workers[i].profile.noise_seed = contest->seed * 1000 + i;
         workers[i].slowness = shape->mixed && i % 2 ? 1.5 : 1;
         workers[i].reported = shape->liar && i + 1 == count ? 0.5 : 1;
@@ -125,21 +129,25 @@ static void fill_times(const struct audience *audience, uint32_t first,
     free(tpot);
 }
 
-/* Predictions of requests that came before the middle, and at least DRIFT_LATER behind it. */
-static void fill_bins(const struct audience *audience, uint32_t first,
+/* Predictions of requests that came before the middle, and at least `settle` behind it. One that
+ * was rejected has no outcome, and says nothing of its prediction. */
+static void fill_bins(const struct audience *audience, uint32_t first, uint32_t settle,
                       struct contest_result *result)
 {
     uint32_t middle = audience->plan->request_count / 2;
     for (uint32_t i = first; i < audience->ended; i++) {
         const struct virtual_outcome *outcome = &audience->outcomes[i];
-        if (outcome->p_miss < 0 || (i >= middle && i < middle + DRIFT_LATER))
+        if (outcome->status == TERMINAL_OVERLOADED || (i >= middle && i < middle + settle))
             continue;
-        struct contest_bins *bins = &result->bins[i >= middle];
-        uint32_t bin = (uint32_t)(outcome->p_miss * CONTEST_BINS);
-        bin = bin < CONTEST_BINS ? bin : CONTEST_BINS - 1;
-        bins->count[bin]++;
-        bins->predicted[bin] += outcome->p_miss;
-        bins->missed[bin] += !outcome->attained;
+        for (int stage = 0; stage < ADMISSION_STAGES; stage++) {
+            double miss = outcome->miss[stage].used;
+            struct contest_bins *bins = &result->bins[stage][i >= middle];
+            uint32_t bin = miss < 0 ? 0 : (uint32_t)(miss * CONTEST_BINS);
+            bin = bin < CONTEST_BINS ? bin : CONTEST_BINS - 1;
+            bins->count[bin] += miss >= 0;
+            bins->predicted[bin] += miss >= 0 ? miss : 0;
+            bins->missed[bin] += miss >= 0 && !outcome->attained;
+        }
     }
 }
 
@@ -164,7 +172,7 @@ static void fill(const struct contest *contest, const struct audience *audience,
     result->attainment = result->requests ? (double)result->attained / result->requests : 0;
     fill_deciles(audience, first, result);
     fill_times(audience, first, result);
-    fill_bins(audience, first, result);
+    fill_bins(audience, first, contest->settle ? contest->settle : DRIFT_LATER, result);
 }
 
 double contest_error(const struct contest_bins *bins, uint32_t *count)
@@ -185,7 +193,10 @@ static void run_plan(const struct contest *contest, const struct load_plan *plan
 {
     struct virtual_worker workers[CONTEST_MAX_WORKERS];
     struct virtual_cluster *cluster;
-    struct audience audience = {.plan = plan, .workload = contest->workload, .seed = contest->seed};
+    struct audience audience = {.plan = plan,
+                                .workload = contest->workload,
+                                .seed = contest->seed,
+                                .classless = contest->classless};
     if (contest->drift == DRIFT_LONGER) {
         audience.longer = 3;
         audience.longer_from = plan->request_count / 2;
@@ -195,15 +206,17 @@ static void run_plan(const struct contest *contest, const struct load_plan *plan
     limits.bind_late = contest->policy == PLACEMENT_GOODPUT;
     const struct virtual_config config = {.placement = {.model_count = 1,
                                                         .policy = contest->policy,
+                                                        .binds_late = limits.bind_late,
                                                         .goodput = {.off = contest->off},
                                                         .seed = contest->seed,
                                                         .prefix_limit = 1u << 20,
-                                                        .has_classes = true},
+                                                        .has_classes = !contest->classless},
                                           .limits = limits,
                                           .worker_count = build_workers(contest, workers),
                                           .workers = workers,
                                           .max_queue =
                                               contest->max_queue ? contest->max_queue : 1024,
+                                          .takes_all = contest->takes_all,
                                           .message_us = 200,
                                           .seed = contest->seed,
                                           .clients = audience_clients(&audience)};
@@ -238,7 +251,8 @@ enum status contest_run(const struct contest *contest, struct contest_result *re
     const struct workload_ask ask = {.data = contest->data,
                                      .rate = contest->rate,
                                      .count = contest->count,
-                                     .seed = contest->seed};
+                                     .seed = contest->seed,
+                                     .lengths = contest->workload->lengths};
     struct load_plan plan;
     load_plan_init(&plan);
     *result = (struct contest_result){0};

@@ -15,6 +15,7 @@ struct shape {
     bool mixed; /* every second worker of a role is 1.5 times slower */
     bool liar;  /* the last decode worker reports half its times */
     bool prompts_first;
+    bool small; /* every second decode worker has an eighth of the KV */
 };
 
 enum drift { DRIFT_NONE, DRIFT_SLOW, DRIFT_LONGER, DRIFT_WIPED };
@@ -31,7 +32,10 @@ struct contest {
     uint64_t seed;
     uint32_t chunk_tokens; /* a prefill worker's; 0: 2048 */
     enum drift drift;      /* half-way */
+    uint32_t settle;       /* requests after it that don't count for calibration; 0: 2000 */
     uint32_t max_queue;    /* 0: 1024 */
+    bool takes_all;        /* no admission */
+    bool classless;        /* there are no SLO classes */
     /* So many requests come before those that are counted, at this rate; 0: a tenth of all are not
      * counted. */
     uint32_t lead;
@@ -50,7 +54,8 @@ struct contest_result {
     double attainment, deciles[CONTEST_DECILES]; /* by prompt length, the shortest first */
     double ttft_s[3], tpot_s[3];                 /* P50, P90, P99 of answered ones */
     double cached;                               /* share of prompt tokens */
-    struct contest_bins bins[2];                 /* P(miss): before the drift, and 2,000 later */
+    /* P(miss) of requests that weren't rejected: before the drift, and 2,000 later. */
+    struct contest_bins bins[ADMISSION_STAGES][2];
     uint64_t hash;
     bool consistent;
 };

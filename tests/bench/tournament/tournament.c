@@ -2,10 +2,11 @@
  *
  *     tournament knee|compare|ablation|calibration|overload|figure-1 [SETTING=VALUE]...
  *
- * Settings: workload, shape, policy, without (a term; names; empty: all), seeds, count (requests of
- * a run), profile, link (bytes a second), noise (sigma of the steps' times), load (of the knee's
- * rate), rate (requests a second and device that is taken as the knee), data (the folder of the
- * traces; BATON_DATA by default). */
+ * Settings: workload, shape, policy, without (a term), drift (none; slow: a device is 1.5 times
+ * slower; longer: answers are 3 times longer; wiped: caches are) are names, empty: all. seeds,
+ * count (requests of a run), profile, link (bytes a second), noise (sigma of the steps' times),
+ * load (of the knee's rate), rate (requests a second and device that is taken as the knee), data
+ * (the folder of the traces; BATON_DATA by default), classes (none: requests have no SLO class). */
 #include "common/base/str.h"
 #include "common/engine/mock/mock_engine.h"
 #include "tests/bench/tournament/contest.h"
@@ -20,9 +21,12 @@
 #define OVERLOAD_LEAD 600
 
 static const struct shape shapes[] = {
-    {"4P+4D", 4, 4, false, false, false},      {"8 colocated", 0, 8, false, false, false},
-    {"4P+4D mixed", 4, 4, true, false, false}, {"8 mixed", 0, 8, true, false, false},
-    {"4P+4D liar", 4, 4, false, true, false},
+    {.name = "4P+4D", .prefills = 4, .decodes = 4},
+    {.name = "8 colocated", .decodes = 8},
+    {.name = "4P+4D mixed", .prefills = 4, .decodes = 4, .mixed = true},
+    {.name = "8 mixed", .decodes = 8, .mixed = true},
+    {.name = "4P+4D liar", .prefills = 4, .decodes = 4, .liar = true},
+    {.name = "1P+1D", .prefills = 1, .decodes = 1},
 };
 #define SHAPES (sizeof shapes / sizeof *shapes)
 
@@ -42,7 +46,10 @@ static const struct {
              {"memory", GOODPUT_OFF_MEMORY}};
 
 struct settings {
-    const char *workload, *shape, *policy, *without, *profile, *data;
+    const char *workload, *shape, *policy, *without, *drift, *profile, *data;
+    /* "goodput": the other policies take all requests; "none": all do; "": as goodput */
+    const char *admission;
+    const char *classes; /* "none": requests have no SLO class */
     uint64_t seeds, count;
     double link, noise, load, rate;
     struct step_profile device;
@@ -65,13 +72,17 @@ static bool is_chosen(const char *wanted, const char *name)
 static struct contest contest_of(const struct settings *settings, const struct shape *shape,
                                  const struct workload *workload, enum placement_policy policy)
 {
-    return (struct contest){.data = settings->data,
-                            .profile = settings->device,
-                            .shape = shape,
-                            .workload = workload,
-                            .policy = policy,
-                            .count = (uint32_t)settings->count,
-                            .seed = 1};
+    return (struct contest){
+        .data = settings->data,
+        .profile = settings->device,
+        .shape = shape,
+        .workload = workload,
+        .policy = policy,
+        .takes_all = !strcmp(settings->admission, "none") ||
+                     (policy != PLACEMENT_GOODPUT && !strcmp(settings->admission, "goodput")),
+        .classless = !strcmp(settings->classes, "none"),
+        .count = (uint32_t)settings->count,
+        .seed = 1};
 }
 
 /* Mean and half the width of a 95 % interval over seeds (Student's t). */
@@ -252,23 +263,29 @@ static void table_overload(const struct settings *settings, const struct shape *
 static void table_calibration(const struct settings *settings, const struct shape *shape,
                               const struct workload *workload)
 {
-    static const char *const drifts[] = {"none", "a device 1.5 times slower",
-                                         "answers 3 times longer", "caches wiped"};
+    static const char *const drifts[] = {"none", "slow", "longer", "wiped"};
     double knee = knee_of(settings, shape, workload, PLACEMENT_LEAST_TOKENS);
     printf(
-        "\n**%s, %s**\n\n| drift half-way | error before | error from 2,000 requests later on |\n"
-        "|---|---|---|\n",
+        "\n**%s, %s**, expected calibration error (predictions with an outcome) before the drift "
+        "half-way, and from 2,000 requests after it\n\n"
+        "| drift | at the turn | | at arrival | |\n|---|---|---|---|---|\n",
         workload->name, shape->name);
     for (enum drift d = DRIFT_NONE; d <= DRIFT_WIPED; d++) {
         struct contest contest = contest_of(settings, shape, workload, PLACEMENT_GOODPUT);
         struct contest_result mean;
-        uint32_t counts[2];
+        if (!is_chosen(settings->drift, drifts[d]))
+            continue;
         contest.drift = d;
         contest.rate = settings->load * knee * (shape->prefills + shape->decodes);
         run_seeds(settings, contest, &mean);
-        double before = contest_error(&mean.bins[0], &counts[0]),
-               after = contest_error(&mean.bins[1], &counts[1]);
-        printf("| %s | %.3f (%u) | %.3f (%u) |\n", drifts[d], before, counts[0], after, counts[1]);
+        printf("| %s |", drifts[d]);
+        for (int stage = ADMISSION_STAGES - 1; stage >= 0; stage--)
+            for (int later = 0; later < 2; later++) {
+                uint32_t count;
+                double error = contest_error(&mean.bins[stage][later], &count);
+                printf(" %.3f (%u) |", error, count);
+            }
+        printf("\n");
         fflush(stdout);
     }
 }
@@ -276,9 +293,10 @@ static void table_calibration(const struct settings *settings, const struct shap
 /* DistServe's Figure 1: OPT-13B by vLLM's coefficients, 512 / 64 tokens, 0.4 s and 0.04 s, P90. */
 static void figure_1(const struct settings *settings)
 {
-    static const struct shape cases[] = {{"colocated, prompts first", 0, 1, false, false, true},
-                                         {"colocated, chunked", 0, 1, false, false, false},
-                                         {"2P+1D", 2, 1, false, false, false}};
+    static const struct shape cases[] = {
+        {.name = "colocated, prompts first", .decodes = 1, .prompts_first = true},
+        {.name = "colocated, chunked", .decodes = 1},
+        {.name = "2P+1D", .prefills = 2, .decodes = 1}};
     struct settings vllm = *settings;
     struct error err;
     check(profile_read("a100-opt-13b-tp1-vllm", &vllm.device, &err), &err);
@@ -299,7 +317,9 @@ static bool read_setting(struct settings *settings, const char *text)
         const char *name, **value;
     } names[] = {{"workload=", &settings->workload}, {"shape=", &settings->shape},
                  {"policy=", &settings->policy},     {"without=", &settings->without},
-                 {"profile=", &settings->profile},   {"data=", &settings->data}};
+                 {"drift=", &settings->drift},       {"profile=", &settings->profile},
+                 {"data=", &settings->data},         {"admission=", &settings->admission},
+                 {"classes=", &settings->classes}};
     const struct {
         const char *name;
         double *value;
@@ -340,6 +360,9 @@ int main(int argc, char **argv)
                                 .shape = "",
                                 .policy = "",
                                 .without = "",
+                                .drift = "",
+                                .admission = "",
+                                .classes = "",
                                 .profile = "a100-opt-13b-tp1-distserve",
                                 .data = getenv("BATON_DATA"),
                                 .seeds = 3,
@@ -352,9 +375,10 @@ int main(int argc, char **argv)
         if (!read_setting(&settings, argv[i]))
             argc = 0;
     if (argc < 2) {
-        fprintf(stderr, "tournament knee|compare|ablation|calibration|overload|figure-1 "
-                        "[workload|shape|policy|without|profile|data|seeds|count|link|noise|load|"
-                        "rate=VALUE]...\n");
+        fprintf(stderr,
+                "tournament knee|compare|ablation|calibration|overload|figure-1 "
+                "[workload|shape|policy|without|drift|profile|data|seeds|count|link|noise|load|"
+                "rate=VALUE]...\n");
         return 2;
     }
     check(profile_read(settings.profile, &settings.device, &err), &err);

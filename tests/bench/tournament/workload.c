@@ -138,59 +138,55 @@ static enum status build_prefixes(struct load_plan *plan, const struct workload_
     return STATUS_OK;
 }
 
-static enum status build_fixed(struct load_plan *plan, const struct workload_ask *ask,
-                               struct error *err)
+enum status workload_build_equal(struct load_plan *plan, const struct workload_ask *ask,
+                                 struct error *err)
 {
-    const struct load_lengths lengths = {.input = 512, .output = 64};
     const struct load_arrivals arrivals = {.rate = ask->rate, .burstiness = 1};
-    TRY(load_plan_add_random(plan, &lengths, ask->count, ask->seed, err));
+    TRY(load_plan_add_random(plan, &ask->lengths, ask->count, ask->seed, err));
     load_plan_set_arrivals(plan, &arrivals, ask->seed + 1);
     return STATUS_OK;
 }
 
 const struct workload workloads[] = {
-    {"conversation",
-     "Azure's conversations of 2023",
-     {.ttft_us = 1000000, .tpot_us = 100000},
-     1024,
-     true,
-     build_conversation},
-    {"code",
-     "Azure's code completion of 2023",
-     {.ttft_us = 2000000, .tpot_us = 100000},
-     1024,
-     true,
-     build_code},
-    {"mooncake",
-     "Mooncake's conversations, an eighth as long",
-     {.ttft_us = 2000000, .tpot_us = 100000},
-     2048,
-     true,
-     build_mooncake},
-    {"turns",
-     "5 turns with 3 s of thought",
-     {.ttft_us = 600000, .tpot_us = 80000},
-     512,
-     false,
-     build_turns},
-    {"siblings",
-     "bursts of 8 questions about one document",
-     {.ttft_us = 1000000, .tpot_us = 80000},
-     512,
-     false,
-     build_siblings},
-    {"prefixes",
-     "60 documents of 1,600 tokens, questions at random",
-     {.ttft_us = 800000, .tpot_us = 80000},
-     80,
-     false,
-     build_prefixes},
-    {"fixed",
-     "512 tokens, answers of 64, Poisson",
-     {.ttft_us = 400000, .tpot_us = 40000},
-     64,
-     false,
-     build_fixed},
+    {.name = "conversation",
+     .help = "Azure's conversations of 2023",
+     .objective = {.ttft_us = 1000000, .tpot_us = 100000},
+     .max_tokens = 1024,
+     .needs_data = true,
+     .build = build_conversation},
+    {.name = "code",
+     .help = "Azure's code completion of 2023",
+     .objective = {.ttft_us = 2000000, .tpot_us = 100000},
+     .max_tokens = 1024,
+     .needs_data = true,
+     .build = build_code},
+    {.name = "mooncake",
+     .help = "Mooncake's conversations, an eighth as long",
+     .objective = {.ttft_us = 2000000, .tpot_us = 100000},
+     .max_tokens = 2048,
+     .needs_data = true,
+     .build = build_mooncake},
+    {.name = "turns",
+     .help = "5 turns with 3 s of thought",
+     .objective = {.ttft_us = 600000, .tpot_us = 80000},
+     .max_tokens = 512,
+     .build = build_turns},
+    {.name = "siblings",
+     .help = "bursts of 8 questions about one document",
+     .objective = {.ttft_us = 1000000, .tpot_us = 80000},
+     .max_tokens = 512,
+     .build = build_siblings},
+    {.name = "prefixes",
+     .help = "60 documents of 1,600 tokens, questions at random",
+     .objective = {.ttft_us = 800000, .tpot_us = 80000},
+     .max_tokens = 80,
+     .build = build_prefixes},
+    {.name = "fixed",
+     .help = "512 tokens, answers of 64, Poisson",
+     .objective = {.ttft_us = 400000, .tpot_us = 40000},
+     .max_tokens = 64,
+     .build = workload_build_equal,
+     .lengths = {.input = 512, .output = 64}},
 };
 const size_t workload_count = sizeof workloads / sizeof *workloads;
 
@@ -232,6 +228,9 @@ static void take(void *context, uint64_t id, struct virtual_request *request)
     audience->prompts[at] = prompt;
     audience->answers[at] = answer;
     audience->taken++;
+    const struct slo_objective *objective = &audience->workload->objective,
+                               *other = &audience->workload->other;
+    bool is_other = (other->ttft_us || other->tpot_us) && at % 2;
     uint32_t most = audience->workload->max_tokens;
     if (prompt + most > WORKLOAD_CONTEXT)
         most = WORKLOAD_CONTEXT - prompt;
@@ -240,7 +239,8 @@ static void take(void *context, uint64_t id, struct virtual_request *request)
                                         .max_tokens = answer > most ? answer : most,
                                         .timeout_us = audience->timeout_us,
                                         .priority = PRIORITY_NORMAL,
-                                        .objective = audience->workload->objective,
+                                        .slo_class = audience->classless ? SLO_NONE : is_other,
+                                        .objective = is_other ? *other : *objective,
                                         .percentile = SLO_USUAL_PERCENTILE};
 }
 

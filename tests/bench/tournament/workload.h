@@ -14,15 +14,20 @@ struct workload_ask {
     double rate;      /* requests a second, on average */
     uint32_t count;
     uint64_t seed;
+    struct load_lengths lengths; /* the workload's */
 };
 
 struct workload {
     const char *name, *help;
-    struct slo_objective objective;
+    struct slo_objective objective, other; /* other: every second request's class; 0: one class */
     uint32_t max_tokens; /* as its clients set it, or the answer's length if that is more */
     bool needs_data;
     enum status (*build)(struct load_plan *plan, const struct workload_ask *ask, struct error *err);
+    struct load_lengths lengths; /* workload_build_equal's */
 };
+/* Requests of one length, by a Poisson process. */
+enum status workload_build_equal(struct load_plan *plan, const struct workload_ask *ask,
+                                 struct error *err) WARN_UNUSED;
 extern const struct workload workloads[];
 extern const size_t workload_count;
 /* NULL: there is none of this name. */
@@ -37,6 +42,7 @@ struct audience {
     double longer;
     uint32_t longer_from;
     uint64_t timeout_us; /* each request's; 0: none */
+    bool classless;      /* requests have no class: objectives are the observer's alone */
     /* Its own. */
     struct load_order order;
     uint32_t *request_of, *id_of;     /* [count]: by id, and by request */

@@ -8,15 +8,17 @@ ROW = "bytes flipped on the way"
 
 @case("bytes.flipped_once", ROW, NORMAL)
 def flipped_once(run):
-    asks, start = run.pair()
+    _, start = run.pair()
     run.arm("decode-0:decode.flip=fail")
     calls = run.strike(start, "decode.flip")
     seen = run.all_same(calls, [[1, 1]])
     run.prove_hits("decode.flip", 1, 1)
-    changed = [call.answer for call in calls if call.answer.timing.decode_worker == "decode-0"]
+    changed = [call for call in calls if call.answer.timing.decode_worker == "decode-0"]
     assert len(changed) == 1
-    again = [run.same(run.start(ask), [1]) for ask in asks if run.quiet.of(run.client, ask)[0] == changed[0].ids]
-    assert changed[0].timing.kv_bytes == 2 * again[0].timing.kv_bytes, "it was not read again"
+    whole = run.same(run.start(changed[0].ask), [1]).timing.kv_bytes
+    # Blocks are compared as they come: those that were good before aren't read again.
+    again = changed[0].answer.timing.kv_bytes - whole
+    assert 0 < again <= whole, f"{again} of {whole} bytes were read again"
     return f"one re-read, equal, prefills {seen}"
 
 
@@ -54,12 +56,13 @@ TRANSPORT = "a fault of the transport"
 @case("transport.corrupt", TRANSPORT, FAULTY, kind="corrupt", faults="corrupt=1,limit=1")
 @case("transport.lost", TRANSPORT, FAULTY, kind="lost", faults="lost=1,limit=1")
 def transport_fault(run, kind, faults):
-    """Each heals within the handoff: repeated once, computed once. Which read it hits is the seed's choice."""
+    """Each heals within the handoff: repeated once, computed once. Which read it hits, the first or the second, is the seed's choice.
+    A round may bring only one to decode-0."""
     if "limit" in faults:
         faults += f",first={run.rng.randrange(2)}"
     with_faults(run, faults)
     _, start = run.pair()
-    seen = run.all_same(run.strike(lambda: start() + start(), f"kv.{kind}"), [[1] * 4])
+    seen = run.all_same(run.strike(lambda: start() + start(), f"kv.{kind}", rounds=3), [[1] * 4])
     run.prove_hits(f"kv.{kind}", 1)
     run.wait("it is counted", lambda: run.fleet.figure("decode-0", f'baton_kv_faults_total{{kind="{kind}"}}') > 0, 2)
     return f"equal, prefills {seen}"

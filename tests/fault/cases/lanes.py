@@ -23,8 +23,8 @@ def pair_fails(run):
     """One pair of four is kept apart after 5 failures at most. It gets probes alone, its workers serve with others, and it is used again
     once it works."""
     fleet, told = run.fleet, len(run.fleet.log_text("router"))
-    asks, pair = [run.ask(i, tokens=2) for i in range(8)], ("prefill-0", "decode-0")
-    ends = run.ask(8, tokens=1)  # takes a turn of a prefill worker alone, so that all pairs have theirs
+    asks, pair = [run.ask(i, tokens=2, length=130) for i in range(8)], ("prefill-0", "decode-0")
+    ends = run.ask(8, tokens=1, length=130)  # takes a turn of a prefill worker alone, so that all pairs have theirs
 
     def lines(what):
         return [line for line in fleet.log_text("router")[told:].splitlines() if what in line and all(f"={name} " in line for name in pair)]

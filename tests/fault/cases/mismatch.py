@@ -35,6 +35,8 @@ def never_paired(run, key):
     seen = run.all_same(calls, [[1] * 4])
     assert {call.answer.timing.decode_worker for call in calls} == {"decode-1"}
     fleet.kill("decode-1")
+    # An answer that has begun with it can't go on with other numerics.
+    run.wait("the router lost it", lambda: re.search("worker=decode-1 .*session is lost", fleet.log_text("router")))
     alone = run.start(calls[0].ask)
     alone.wait()
     assert alone.code == "OK", f"{alone.said}: {alone.error}"

@@ -1,7 +1,11 @@
 """The fleets that cases share. Times are short, so that what waits for them is tested too, and long enough for a busy machine."""
+import os
+
 from runner import Shape
 
-WORKERS = {"lease": "4s", "heartbeat": "100ms", "read-timeout": "1s", "peer-timeout": "500ms"}
+LONG = bool(os.environ.get("BATON_LONG"))
+# A worker touches its whole pool at its start, and half of the cases start some.
+WORKERS = {"lease": "4s", "heartbeat": "100ms", "read-timeout": "1s", "peer-timeout": "500ms", "kv-tokens": 16384 if LONG else 4096}
 SHORT = WORKERS | {"lease": "1500ms", "read-timeout": "500ms"}
 
 NORMAL = Shape("normal", workers=WORKERS)

@@ -12,9 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define MAX_THREADS         64
 #define KEEPALIVE_ANSWER_MS 2000
+#define CORE_ENDS_MS        2000
 
 #if defined(__SANITIZE_THREAD__)
 void __tsan_acquire(void *address);
@@ -37,6 +39,7 @@ struct rpc_runtime {
     struct rpc_thread threads[];
 };
 
+static atomic_uint runtimes; /* now, each with a grpc_init */
 static _Thread_local bool on_rpc_thread;
 
 void tag_publish(struct tag *tag)
@@ -97,6 +100,21 @@ static void *run_thread(void *argument)
     }
 }
 
+/* A channel or server of core counts as a use of core, and a thread of core's may be the last to
+ * let go of it, after grpc_shutdown_blocking. Core then ends its threads on yet another thread, and
+ * tells no caller. grpc_is_initialized takes the lock that core holds until it has joined them. */
+static void wait_for_core(void)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    for (int waited_ms = 0; grpc_is_initialized(); waited_ms++) {
+        if (waited_ms == CORE_ENDS_MS) {
+            log_warn("grpc_core", "msg=\"gRPC core is still in use: its threads aren't joined\"");
+            return;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
 /* Ends the first `count` threads. Each of them has a queue. */
 static void stop_threads(struct rpc_runtime *runtime, uint32_t count)
 {
@@ -108,6 +126,8 @@ static void stop_threads(struct rpc_runtime *runtime, uint32_t count)
     }
     /* grpc_shutdown returns while core's own threads still run: no clean exit. */
     grpc_shutdown_blocking();
+    if (atomic_fetch_sub(&runtimes, 1) == 1)
+        wait_for_core();
     free(runtime);
 }
 
@@ -119,6 +139,7 @@ enum status rpc_runtime_create(uint32_t threads, struct rpc_runtime **runtime, s
     struct rpc_runtime *made = calloc(1, sizeof *made + threads * sizeof *made->threads);
     ASSERT(made);
     gpr_set_log_function(log_core);
+    atomic_fetch_add(&runtimes, 1);
     grpc_init();
     for (; made->count < threads; made->count++) {
         struct rpc_thread *thread = &made->threads[made->count];

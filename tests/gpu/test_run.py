@@ -1,0 +1,169 @@
+"""tests/gpu/run without a GPU: it isn't run, a part that overruns or fails is reported while the rest goes on, and a dry run goes
+through its parts on the emulated driver (all of them with --long)."""
+import fnmatch
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tarfile
+import types
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = pathlib.Path(os.environ.get("BATON_BUILD", HERE.parents[1] / "build/debug"))
+sys.path.insert(0, str(HERE))
+import device  # noqa: E402
+import figures  # noqa: E402
+import parts  # noqa: E402
+
+needs_driver = pytest.mark.skipif(not (BUILD / "tests/libcuda-emulated.so").exists(), reason="the emulated driver isn't built (no C++ compiler)")
+
+
+def run(out, *arguments, timeout=100):
+    command = [sys.executable, HERE / "run", "--build", BUILD, "--out", out, *arguments]
+    done = subprocess.run([str(word) for word in command], text=True, capture_output=True, timeout=timeout)
+    path = out / "results.json"
+    results = json.loads(path.read_text()) if path.exists() else None
+    return done, results, {row["part"]: row for row in results["parts"]} if results else None
+
+
+def test_without_a_gpu_it_is_not_run(tmp_path):
+    if "why" not in device.find(0):
+        pytest.skip("here is a GPU")
+    done, results, _ = run(tmp_path, "--quick")
+    assert (done.returncode, results) == (77, None)
+    assert done.stdout.startswith("not run: ") and len(done.stdout.splitlines()) == 1, done.stdout
+
+
+@needs_driver
+def test_a_dry_run_of_some_parts(tmp_path):
+    """One overruns, and the others go on: checks, then what measures."""
+    done, results, rows = run(tmp_path, "--dry", "build", "kernels", "equality", "decode", "torch", "--limit", "equality=0.01")
+    assert done.returncode == 1, done.stdout
+    assert {name: row["outcome"] for name, row in rows.items()} == {
+        "build": "ok", "kernels": "ok", "equality": "overran", "decode": "ok", "torch": "not run"}, done.stdout
+    assert rows["equality"]["why"] == "device_equality: its limit" and "emulated driver" in rows["torch"]["why"]
+    assert rows["build"]["facts"]["numerics"].startswith("cuda-bf16-sm90/") and rows["kernels"]["facts"]["passed"] == 3
+    assert rows["kernels"]["facts"]["fp8 products aligned by"].startswith("the sum of its operands' exponents (0x1.c2")
+    kinds = [(f["kind"], f.get("tokens"), f.get("batch"), f.get("depth")) for f in rows["decode"]["facts"]["figures"]]
+    assert kinds == [("prefill", 8, None, None), ("prefill", 16, None, None), ("decode", None, 1, 20), ("decode", None, 2, 20)]
+    assert results["device"]["name"] == "emulated GPU 0" and results["dry"] and "===== decode: ok" in (tmp_path / "log.txt").read_text()
+    assert "a dry run: no figure means anything" in done.stdout
+
+
+@needs_driver
+def test_equality_compares_recorded_steps(tmp_path):
+    """Those alone are launched kernel by kernel."""
+    done, _, rows = run(tmp_path, "--dry", "equality")
+    assert done.returncode == 0 and rows["equality"]["facts"]["steps by graphs"] > 0 == rows["equality"]["facts"]["cells that differ"], done.stdout
+    assert "decode steps launched" in (tmp_path / "log.txt").read_text()
+
+
+@needs_driver
+def test_all_parts_together_have_a_limit(tmp_path):
+    """It ends the part that runs, and those behind it don't begin."""
+    done, _, rows = run(tmp_path, "--dry", "decode", "linear", "--total", "0.05")
+    assert done.returncode == 1 and {row["outcome"] for row in rows.values()} == {"overran"}, done.stdout
+    assert rows["decode"]["why"] == "baton: its limit" and rows["linear"]["why"].startswith("no time was left of "), done.stdout
+
+
+@needs_driver
+def test_a_part_that_fails_is_told(tmp_path):
+    """A folder without programs, and a comparison that must see a token that was changed."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/libcuda-emulated.so").symlink_to(BUILD / "tests/libcuda-emulated.so")
+    done, _, rows = run(tmp_path / "out", "--dry", "build", "--build", tmp_path)
+    assert done.returncode == 1 and rows["build"]["outcome"] == "failed" and rows["build"]["why"].startswith("FileNotFoundError: ")
+    environment = dict(os.environ, BATON_TEST_DEVICE="deferred")
+    command = [BUILD / "tests/device_equality", "tests/golden/models/rope-linear", "--batch", "3", "--prompt", "40", "--answer", "4", "--cells", "8"]
+    for spoil, code in ((["--spoil"], 1), ([], 0)):
+        ended = subprocess.run([*command, *spoil], cwd=HERE.parents[1], env=environment, text=True, capture_output=True, timeout=100)
+        assert ended.returncode == code, ended.stdout + ended.stderr
+        assert ("differs: batch=" in ended.stdout) == bool(spoil)
+
+
+def test_unknown_parts_and_limits_are_refused(tmp_path):
+    for arguments in (["nothing"], ["--limit", "build"], ["--limit", "nothing=3"]):
+        done, results, _ = run(tmp_path, *arguments)
+        assert done.returncode == 2 and results is None and "usage:" in done.stderr
+
+
+@needs_driver
+def test_the_lane_is_measured(tmp_path):
+    done, results, rows = run(tmp_path, "--dry", "lane")
+    assert done.returncode == 0 and rows["lane"]["outcome"] == "ok", done.stdout
+    assert {"lane.32", "lane.132", "lane.memcpy", "lane.chunk"} == set(results["figures"])
+
+
+def test_tests_by_name_are_in_their_programs(monkeypatch):
+    """A program runs none, and passes, if it has no test of the name."""
+    monkeypatch.setattr(parts.shutil, "which", lambda name: name)
+    machine = types.SimpleNamespace(dry=False, program=lambda name: name)
+    commands = parts.sanitizer(machine)
+    machine.dry = True
+    for command in commands + parts.kernels(machine):
+        source = HERE.parent / f"cuda/test_cuda_{command[-2].removeprefix('device_')}.c"
+        tests = re.findall(r"cmocka_unit_test\((\w+)\)", source.read_text())
+        assert fnmatch.filter(tests, command[-1]), command
+    assert len(commands) == 12
+
+
+def result_of(**parts_of):
+    rows = [{"part": name, "outcome": "ok", "seconds": 1, "facts": {"figures": given}} for name, given in parts_of.items()]
+    return {"parts": rows, "dry": False, "device": {"sentence": "a GPU"}}
+
+
+def decode(weights, batch, depth, rate, share, busy=0.99):
+    return {"kind": "decode", "weights": weights, "batch": batch, "depth": depth, "tokens_per_s": rate, "of_read": share, "ran": busy, "gflops": 1}
+
+
+def test_figures_are_ratios_of_one_run():
+    layers = [{"type": kind, "layer": layer, "rows": 64, "us": us} for kind, us in (("bf16", 3.0), ("fp8", 2.0)) for layer in ("qkv", "o", "gate_up", "down", "head")]
+    lane = [{"lane": "gather", "blocks": blocks, "run_bytes": 1 << run, "of_copy": share} for blocks, run, share in ((32, 16, 0.26), (32, 18, 0.24), (132, 16, 0.3))]
+    lane += [{"lane": "memcpy", "blocks": 0, "run_bytes": 1 << 16, "of_copy": 0.003}, {"chunk_rows": 2048, "bytes": 1 << 28, "blocks": 32, "ms": 0.29, "worst_ms": 2}]
+    results = result_of(decode=[decode("bf16", 1, 1024, 100, 0.8), decode("bf16", 64, 1024, 5000, 0.6, busy=0.9),
+                                {"kind": "prefill", "weights": "bf16", "tokens": 2048, "tokens_per_s": 10, "gflops": 600}],
+                        int8=[decode("int8", 1, 1024, 150, 0.5)], linear=[{"copy_gbs": 4000}, *layers], lane=lane, cublas=[{"name": "product", "gflops": 750}],
+                        torch=[{"name": "decode.1.1024", "of_copy": 0.75}, {"name": "prefill.2048", "gflops": 600}])
+    results["figures"] = figures.of(results)
+    assert results["figures"] == pytest.approx({"decode.1.1024": 0.8, "decode.64.1024": 0.6, "busy": 0.9, "lane.32": 0.24, "lane.132": 0.3, "lane.memcpy": 0.003, "lane.chunk": 0.29, "prefill.2048": 0.8, "int8.1": 1.5, "fp8.64": 1.5,
+                                                "torch.decode.1.1024": 0.75, "torch.prefill.2048": 0.8})
+    lines = {line.split("  ")[1].strip(): line.split()[-1] for line in list(figures.table(results))[1:]}
+    assert lines == {"decode 1 at 1k, share of copy": "must", "decode 64 at 1k, share of copy": "missed", "prefill 2048 over cuBLASLt 8192^3": "missed",
+                     "int8 over bf16: decode 1": "must", "fp8 over bf16: linear layers at M = 64": "must", "device busy between decode steps": "missed", "lane, 64 KiB runs, 32 CTAs, share of copy": "must",
+                     "lane, 64 KiB runs, 132 CTAs, share of copy": "missed", "lane, a memcpy for each run, share of copy": "-", "ms from a chunk of 2048 to its copy": "aim"}
+    assert not list(figures.table(result_of() | {"figures": {}}))
+
+
+def test_the_parts_keep_their_limits():
+    """Those of the quick run end in its time together: checks run four at a time, the others alone."""
+    def longest(chosen):
+        beside = sorted((p.limit_s for p in chosen if not p.alone), reverse=True)
+        return max(beside[:1] + [sum(beside) / 4]) + sum(p.limit_s for p in chosen if p.alone)
+    assert longest([p for p in parts.PARTS.values() if p.quick]) <= 120
+    assert all(p.default for p in parts.PARTS.values() if p.quick)
+
+
+@needs_driver
+@pytest.mark.skipif(not os.environ.get("BATON_LONG"), reason="tests/run --long")
+def test_a_whole_dry_run(tmp_path):
+    done, results, rows = run(tmp_path, "--dry", "--total", 1500, *(f"--limit={name}=400" for name in parts.PARTS), timeout=1600)
+    assert done.returncode == 0, done.stdout
+    assert {name for name, row in rows.items() if row["outcome"] != "ok"} == {"torch", "cublas"}
+    assert set(rows) == {name for name, part in parts.PARTS.items() if part.default}
+    assert rows["1p1d"]["facts"]["lane"] == "cuda" and rows["faults"]["facts"]["killed: faults in a handoff"] >= 1
+    assert rows["equality"]["facts"]["cells that differ"] == 0 < rows["equality"]["facts"]["steps by graphs"] and results["figures"]["busy"] > 0
+
+
+@pytest.mark.skipif(not os.environ.get("BATON_LONG") or not (HERE.parents[1] / "build/release/tests/device_speed").exists(), reason="tests/run --long, with a release build")
+def test_the_payload_is_small_and_runs(tmp_path):
+    """Unpacked elsewhere: programs find their libraries beside them, and each other."""
+    packed = subprocess.run([HERE / "pack", "--out", tmp_path], text=True, capture_output=True, timeout=300)
+    assert packed.returncode == 0, packed.stdout + packed.stderr
+    with tarfile.open(tmp_path / "payload.tar.xz") as payload:
+        payload.extractall(tmp_path, filter="data")
+    done, _, rows = run(tmp_path / "out", "--dry", "build", "1p1d", "--build", tmp_path / "gpu")
+    assert done.returncode == 0 and rows["1p1d"]["facts"]["requests"] == 2, done.stdout

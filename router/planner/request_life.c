@@ -307,7 +307,7 @@ bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t
         life->state = REQUEST_REGIVE;
         life->decode = 0;
         life->binding = life->limits.bind_late;
-        append(out, LIFE_PLACE_DECODE);
+        ask_for_place(life, out);
     }
     return true;
 }

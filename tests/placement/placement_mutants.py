@@ -21,6 +21,7 @@ ALL = [
     # --- a request's life (most of its mutants are tests/sim's)
     Mutant("handle_outlives_session", "a handle without a reader outlives the session of its worker, for the reader to find out", "request_life.c",
            "    } else if (life->binding && worker == life->prefill) {", "    } else if (false) {"),
+    Mutant("failed_reader_again", "the second choice of a reader forgets which one has just failed", "request_life.c", "        life->binding = life->limits.bind_late;\n        ask_for_place(life, out);\n", "        life->binding = life->limits.bind_late;\n        append(out, LIFE_PLACE_DECODE);\n"),
     Mutant("refusal_charged", "a refusal before anything was computed is charged", "request_life.c", "bool uncomputed = cause.refused && !life->ran;", "bool uncomputed = false;", long=True),
     Mutant("believed_rows", "the books keep the rows that the router believed in", "placement_books.c", "    request->cached_tokens = use.cached_tokens = cached_tokens;\n", "    request->cached_tokens = cached_tokens;\n"),
     Mutant("never_confirmed", "a handoff that is done stays unconfirmed", "placement_books.c", "use->confirmed ? 0 : use->prompt_tokens", "use->prompt_tokens"),

@@ -687,7 +687,7 @@ static void test_failures_before_the_decode_worker_is_bound(void **state)
     assert_false(request_life_works(&f->life));
     placed(f, P2, D1);
     assert_true(opened(f, P2, 2));
-    expect(f, "place_decode");
+    expect(f, "place_decode not p1");
     request_life_on_no_reader(&f->life, &f->out);
     expect(f, ">2 release a2; place not p2");
     start(f);

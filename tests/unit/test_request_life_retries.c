@@ -239,7 +239,22 @@ static void test_a_guess_that_drains_is_kept_for_this_placement(void **state)
     lost(f, D1, 1);
     placed(f, P2, D2);
     assert_true(opened(f, P2, 2));
-    expect(f, "place_decode");
+    expect(f, "place_decode not p1 not d11");
+}
+
+static void test_a_reader_that_failed_is_not_bound_again(void **state)
+{
+    struct fixture *f = *state;
+    f->life.limits.bind_late = true;
+    placed(f, P1, D1);
+    assert_true(opened(f, P1, 1));
+    expect(f, "place_decode"); /* D1 was a guess */
+    placed(f, 0, D1);
+    lost(f, D1, 1);
+    expect(f, ">1 release a1; >11 release a1; place not p1 not d11");
+    placed(f, P2, D2);
+    assert_true(opened(f, P2, 2));
+    expect(f, "place_decode not p1 not d11");
 }
 
 int main(void)
@@ -255,6 +270,7 @@ int main(void)
         T(test_a_hung_worker_is_left),
         T(test_a_new_reader_owes_nothing_before_the_prompt_is_computed),
         T(test_a_guess_that_drains_is_kept_for_this_placement),
+        T(test_a_reader_that_failed_is_not_bound_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

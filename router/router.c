@@ -410,7 +410,7 @@ static enum status start_dispatch(struct router *router, struct error *err)
         .retry_percent = config->retry_percent,
         .breaker_failures = config->breaker_failures,
         .step_timeout_us = config->step_timeout_us,
-        .policy = placement_policy_of(config->placement_policy, router->slo.count > 0),
+        .policy = placement_policy_of(config->placement_policy),
         .prefix_limit = config->prefix_index_blocks,
         .force_local_prefill = config->force_local_prefill,
         .mixed_numerics = config->mixed_numerics,

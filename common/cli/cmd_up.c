@@ -192,9 +192,8 @@ static void print_classes(const struct up_settings *settings)
     str_init(&text, SLO_MAX_ROWS_BYTES);
     (void)slo_classes_parse(settings->passed.slo_class, settings->passed.slo_default, &classes,
                             &text); /* checked with the settings */
-    printf(
-        "  placement  %s\n",
-        placement_policy_names[placement_policy_of(settings->placement_policy, classes.count > 0)]);
+    printf("  placement  %s\n",
+           placement_policy_names[placement_policy_of(settings->placement_policy)]);
     for (uint32_t i = 0; i < classes.count; i++) {
         const struct slo_class *class = &classes.items[i];
         const struct slo_objective *objective = &class->objective;

@@ -19,6 +19,7 @@ SHAKESPEARE = TOP / "deploy/local/tiny-shakespeare"
 SHM = "tcp" if os.environ.get("BATON_DEVICE", "").startswith("deferred") else "shm"  # a pool on a device can't be mapped
 
 IN_TURNS = ["--placement-policy", "round-robin"]  # flags: each of two workers gets one of two requests, however late the second comes
+PREFILLED_THERE = {"local-prefill-wait": "60s"}  # settings: no decode worker computes a prompt, however long the prefill workers' queues are
 
 # The places in the code where a test makes a fault happen.
 FAILPOINTS = set(re.findall(r'X\("([^"]+)"', (TOP / "common/base/failpoint_names.h").read_text()))

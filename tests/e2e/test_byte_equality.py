@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from harness import GOLDEN, LONG, SHAKESPEARE, SHM
+from harness import GOLDEN, LONG, PREFILLED_THERE, SHAKESPEARE, SHM
 
 TOKENS = 64 if LONG else 32
 REQUESTS = {"fast": 50, "f32": 20} if LONG else {"fast": 12, "f32": 10}
@@ -35,8 +35,8 @@ def test_same_request_same_bytes(start_cluster, connect, model, compute):
     requests = requests_for(vocabulary, REQUESTS[compute])
 
     def run(transport, chunk, threads, company):
-        cluster = start_cluster(model=folder, compute=compute, transport=transport, settings={"chunk-tokens": chunk, "draft-tokens": 4 * company},
-                                flags=["--threads", threads])
+        cluster = start_cluster(model=folder, compute=compute, transport=transport,
+                                settings=PREFILLED_THERE | {"chunk-tokens": chunk, "draft-tokens": 4 * company}, flags=["--threads", threads])
         client = connect(cluster)
         size = TOGETHER if company else 1
         answers = []
@@ -63,7 +63,7 @@ def test_families_over_a_handoff_and_without(start_cluster, connect, model):
     requests = requests_for(380, 10)
 
     def run(prefill, chunk, company):
-        cluster = start_cluster(model=GOLDEN / model, compute="fast", prefill=prefill, settings={"chunk-tokens": chunk})
+        cluster = start_cluster(model=GOLDEN / model, compute="fast", prefill=prefill, settings=PREFILLED_THERE | {"chunk-tokens": chunk})
         client = connect(cluster)
         size = len(requests) if company else 1
         answers = []
@@ -91,7 +91,7 @@ def test_int8_keys_and_values_over_either_lane_and_without(start_cluster, connec
 
     def run(chunk, prefill=1, transport="auto"):
         cluster = start_cluster(model=folder, compute="fast", prefill=prefill, transport=transport, flags=["--kv", "int8"],
-                                settings={"chunk-tokens": chunk})
+                                settings=PREFILLED_THERE | {"chunk-tokens": chunk})
         numerics = {worker["numerics"] for worker in cluster.status()["workers"]}
         assert len(numerics) == 1 and "/kv-int8/" in numerics.pop()
         answers = connect(cluster).generate_all(requests)

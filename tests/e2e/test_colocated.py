@@ -4,7 +4,7 @@ import concurrent.futures
 import random
 
 import pytest
-from harness import GOLDEN, LONG, arm, wait_until
+from harness import GOLDEN, LONG, PREFILLED_THERE, arm, wait_until
 
 AT_ONCE, VOCABULARY, GROWING = 24, 380, 8
 LONGEST = 300  # in a second segment of attention
@@ -79,7 +79,7 @@ def test_colocated_and_disaggregated_give_the_same_bytes(start_cluster, connect,
     armed = tmp_path / "failpoints"
     armed.write_text("")
     disaggregated = start_cluster(model=GOLDEN / "llama-scan", compute="fast", transport="tcp", flags=["--threads", 2],
-                                  settings=settings | {"chunk-tokens": 48, "block-tokens": 8},
+                                  settings=settings | PREFILLED_THERE | {"chunk-tokens": 48, "block-tokens": 8},
                                   process_environment={"decode-0": {"BATON_KV_TOKENS": "512", "BATON_FAILPOINTS": f"@{armed}"}})
     client = connect(disaggregated)
     others, timings = (first + last for first, last in zip(serve(client, requests[:-GROWING]), serve_together(disaggregated, client, armed, requests[-GROWING:])))

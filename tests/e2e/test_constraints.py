@@ -15,7 +15,7 @@ import openai
 import pydantic
 import pytest
 from client import pb, reason_of
-from harness import GOLDEN, IN_TURNS, LONG, SHM, failpoint, wait_until
+from harness import GOLDEN, IN_TURNS, LONG, PREFILLED_THERE, SHM, failpoint, wait_until
 
 MODEL = "tiny-shakespeare"
 HERE = pathlib.Path(__file__).resolve().parent
@@ -72,7 +72,7 @@ def test_the_same_bytes_wherever_they_are_computed(start_cluster, connect):
     requests = requests_for(40 if LONG else 20)  # each kind with each of the options
 
     def run(prefill, chunk, transport="auto"):
-        cluster = start_cluster(prefill=prefill, transport=transport, settings={"chunk-tokens": chunk})
+        cluster = start_cluster(prefill=prefill, transport=transport, settings=PREFILLED_THERE | {"chunk-tokens": chunk})
         client = connect(cluster)
         together, answers = serve(client, requests)
         assert {answer.timing.prefill_worker for answer in answers} == {"prefill-0" if prefill else ""}

@@ -6,7 +6,7 @@ import front
 import grpc
 import pytest
 from client import pb, reason_of
-from harness import GOLDEN, LONG, wait_until
+from harness import GOLDEN, LONG, PREFILLED_THERE, wait_until
 
 CONTEXT, POOL, TOGETHER = 256, 640, 64 if LONG else 24
 ASKED = dict(temperature=1, ignore_eos=True, logits_hash=True)
@@ -48,7 +48,7 @@ def test_many_to_the_context_limit_in_too_little_memory(start_cluster, connect):
     expected = quiet(start_cluster, connect, requests)
     preempted = 0
     for prefill in (1, 0):
-        cluster = start_cluster(model=GOLDEN / "qwen3", compute="fast", prefill=prefill, settings={"context": CONTEXT, "kv-tokens": POOL})
+        cluster = start_cluster(model=GOLDEN / "qwen3", compute="fast", prefill=prefill, settings=PREFILLED_THERE | {"context": CONTEXT, "kv-tokens": POOL})
         answers = connect(cluster).generate_all(requests)
         assert [outcome(prompt, answer) for (prompt, _), answer in zip(requests, answers)] == expected
         assert {answer.timing.prefill_worker for answer in answers} == {"prefill-0" if prefill else ""}

@@ -91,7 +91,8 @@ def test_the_lane_cuda(start_cluster, connect, tmp_path):
     armed.write_text("")
     other.write_text("transport.probe=fail")
     cluster = start_cluster(model=GOLDEN / "rope-linear", decode=2, compute="fast", restart=True,
-                            settings={"chunk-tokens": 16, "kv-tokens": 2048, "prefix-cache": "false", "lease": "20s", "local-prefill-wait": "100ms"},
+                            settings={"chunk-tokens": 16, "kv-tokens": 2048, "prefix-cache": "false", "lease": "20s", "local-prefill-wait": "100ms",
+                                      "worker-keepalive": "1s"},
                             process_environment={"prefill-0": {**EMULATED, "BATON_KV_SOCKET": str(tmp_path / "prefill-0.sock")},
                                                  "decode-0": {**EMULATED, "BATON_FAILPOINTS": f"@{armed}"},
                                                  "decode-1": {**EMULATED, "BATON_FAILPOINTS": f"@{other}"}})
@@ -105,6 +106,7 @@ def test_the_lane_cuda(start_cluster, connect, tmp_path):
     assert lanes() == {"decode-0": ("cuda", ""), "decode-1": ("tcp", "the self-test failed: the mapping gives other bytes than the owner's")}
     assert moved(cluster, "decode-0") == answers[0].timing.kv_bytes > 0
     cluster.kill("decode-1", signal.SIGSTOP)  # all that follows is decode-0's
+    wait_until("the router misses decode-1", lambda: all(worker["name"] != "decode-1" or worker["state"] != "up" for worker in cluster.status()["workers"]), 30)
 
     def held_at_reading(nth):
         cluster.failpoint_go("decode.reading", False)

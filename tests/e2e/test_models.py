@@ -10,7 +10,7 @@ import grpc
 import pytest
 from bare import Bare
 from client import pb, reason_of, request
-from harness import BUILD, GOLDEN, SHAKESPEARE, Failed, wait_until
+from harness import BUILD, GOLDEN, PREFILLED_THERE, SHAKESPEARE, Failed, wait_until
 
 TEXT = "ROMEO: But soft, what light"
 TWO = ["words=" + str(SHAKESPEARE), GOLDEN / "llama"]
@@ -38,7 +38,7 @@ def test_each_answers_as_it_does_alone(start_cluster, connect):
         alone = start_cluster(model=f"{name}={folder}")
         expected[name] = [bytes_of(answer) for answer in connect(alone).generate_all(asked(name))]
         alone.stop()
-    cluster = start_cluster(model=[*TWO, GOLDEN / "qwen2"])
+    cluster = start_cluster(model=[*TWO, GOLDEN / "qwen2"], settings=PREFILLED_THERE)
     client = connect(cluster)
     everything = [(name, i, prompt, options) for name in expected for i, (prompt, options) in enumerate(asked(name))]
     for _ in range(2):

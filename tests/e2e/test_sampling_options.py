@@ -7,7 +7,7 @@ import random
 import grpc
 import pytest
 from client import pb, reason_of, request
-from harness import GOLDEN, IN_TURNS, SHM, failpoint
+from harness import GOLDEN, IN_TURNS, PREFILLED_THERE, SHM, failpoint
 
 VOCABULARY, TOKENS, TOP = 384, 24, 20
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -52,7 +52,8 @@ def test_the_same_bytes_wherever_they_are_computed(start_cluster, shared_cluster
     requests = requests_for(40)
 
     def run(prefill, chunk, transport="auto"):
-        cluster = start_cluster(model=GOLDEN / "llama-wide", compute="fast", prefill=prefill, transport=transport, settings={"chunk-tokens": chunk})
+        cluster = start_cluster(model=GOLDEN / "llama-wide", compute="fast", prefill=prefill, transport=transport,
+                                settings=PREFILLED_THERE | {"chunk-tokens": chunk})
         client = connect(cluster)
         first, answers = serve(client, requests)
         assert {answer.timing.prefill_worker for answer in answers} == {"prefill-0" if prefill else ""}

@@ -18,6 +18,10 @@ from harness import BUILD, FAILPOINTS, GOLDEN, REPORT, wait_until  # noqa: E402
 
 # Most cases ask again for what was answered before, and count its chunks and reads: nothing of it may be cached, but where a shape says so.
 ENVIRONMENT = {"BATON_PREFIX_CACHE": "false", "UCX_MEM_MMAP_HOOK_MODE": "none", "ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+# Prompts stay with prefill workers, so that a fault there or in a handoff has requests to strike: an idle decode worker may compute one
+# sooner. Where workers are several, cases name the one that fails: by this policy each of two that aren't busy gets one of two requests.
+ROUTER = {"local-prefill-wait": "60s"}
+BY_NAME = {"placement-policy": os.environ.get("BATON_PLACEMENT_POLICY", "least-tokens")}
 STATES = ("free", "used", "pinned", "landing")
 CHUNKS = (16, 32, 64, 128)
 # Workers on one emulated GPU (tests/cuda/driver), with a model that it computes in milliseconds.
@@ -87,7 +91,8 @@ class Fleet:
                                 **(CUDA if lane == "cuda" else {}))
         self.processes, self.chunks, self.totals, self.fds, self.places = {}, {}, {}, {}, {}
         self.history = []  # every Process that was
-        self._launch("router", shape.router)
+        self.router = ROUTER | (BY_NAME if max(shape.prefill, shape.decode) > 1 else {}) | shape.router
+        self._launch("router", self.router)
         self.processes["router"].wait_ready()
         for name in shape.names():
             self.launch(name)
@@ -131,7 +136,7 @@ class Fleet:
         self.kill(name)
         address = old.address if same_address else None
         if name == "router":
-            self._launch(name, self.shape.router, address)
+            self._launch(name, self.router, address)
         else:
             self.launch(name, address, **settings)
         self.processes[name].wait_ready()

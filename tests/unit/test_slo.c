@@ -11,14 +11,12 @@
 
 #include <cmocka.h>
 
-static void test_the_policy_follows_the_classes_unless_it_is_named(void **state)
+static void test_the_policy_is_goodput_unless_another_is_named(void **state)
 {
     (void)state;
     for (int policy = 0; policy < PLACEMENT_POLICY_COUNT; policy++)
-        for (int classes = 0; classes < 2; classes++)
-            assert_int_equal(placement_policy_of(policy, classes), policy);
-    assert_int_equal(placement_policy_of(PLACEMENT_AUTO, true), PLACEMENT_GOODPUT);
-    assert_int_equal(placement_policy_of(PLACEMENT_AUTO, false), PLACEMENT_LEAST_TOKENS);
+        assert_int_equal(placement_policy_of(policy), policy);
+    assert_int_equal(placement_policy_of(PLACEMENT_AUTO), PLACEMENT_GOODPUT);
     assert_string_equal(placement_policy_names[PLACEMENT_AUTO], "auto");
     assert_null(placement_policy_names[PLACEMENT_AUTO + 1]);
 }
@@ -325,7 +323,7 @@ static void test_requests_only_loosen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_policy_follows_the_classes_unless_it_is_named),
+        cmocka_unit_test(test_the_policy_is_goodput_unless_another_is_named),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_default_class),
         cmocka_unit_test(test_mistakes),

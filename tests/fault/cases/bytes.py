@@ -1,7 +1,7 @@
 """Bytes that change, come late, twice, in another order, or not at all."""
 from runner import case
 
-from .shapes import FAULTY, NORMAL
+from .shapes import FAULTY, GOODPUT, NORMAL
 
 ROW = "bytes flipped on the way"
 
@@ -37,6 +37,18 @@ def flipped_always(run, also):
     assert {call.answer.timing.decode_worker for call in calls} == {"decode-1"}
     assert fleet.figure("decode-0", 'baton_handoffs_total{status="ok"}') == done
     assert fleet.figure("decode-0", 'baton_handoffs_total{status="lost"}') > lost
+    return f"lost, computed again elsewhere, equal, prefills {seen[0]}..{seen[-1]}"
+
+
+@case("bytes.flipped_always_goodput", ROW, GOODPUT)
+def flipped_always_by_goodput(run):
+    """The reader is chosen when the prompt starts. One that has just failed is not chosen again while there is another."""
+    asks = [run.ask(i) for i in range(8)]
+    run.arm("decode-0:decode.flip=fail@*")
+    calls = run.strike(lambda: [run.start(ask) for ask in asks], "decode.flip", rounds=5)
+    seen = run.all_same(calls)
+    run.prove_hits("decode.flip", 2)
+    assert {call.answer.timing.decode_worker for call in calls} == {"decode-1"}
     return f"lost, computed again elsewhere, equal, prefills {seen[0]}..{seen[-1]}"
 
 

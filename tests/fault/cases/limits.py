@@ -1,7 +1,7 @@
 """Too much for a worker's pool waits its turn; a request that kills what it touches is stopped."""
 from runner import Shape, case
 
-from .shapes import PATIENT, STEADY_ROUTER
+from .shapes import GOODPUT, PATIENT
 
 FULL = "out of KV blocks"
 PREEMPTED, PROMPTS = ("decode-0", "baton_preemptions_total"), ("prefill-0", "baton_prompt_tokens_computed_total")
@@ -42,8 +42,8 @@ def decode_is_full(run):
     return f"preempted, equal, prefills {seen}"
 
 
-@case("poison.prefill", "a request that kills what it touches", STEADY_ROUTER, point="prefill.taken")
-@case("poison.decode", "a request that kills what it touches", STEADY_ROUTER, point="decode.taken")
+@case("poison.prefill", "a request that kills what it touches", GOODPUT, point="prefill.taken")
+@case("poison.decode", "a request that kills what it touches", GOODPUT, point="decode.taken")
 def poison(run, point):
     """Each worker that takes it in dies and is started again, as baton up would. It ends after a bounded number; others don't."""
     fleet = run.fleet

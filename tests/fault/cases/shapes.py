@@ -10,9 +10,9 @@ SHORT = WORKERS | {"lease": "1500ms", "read-timeout": "500ms"}
 
 NORMAL = Shape("normal", workers=WORKERS)
 PATIENT = Shape("patient", workers=WORKERS | {"lease": "60s", "peer-timeout": "60s"})
-# A prompt waits for a prefill worker that is being started again, however slowly.
-STEADY_ROUTER = Shape("steady-router", workers=WORKERS, router={"local-prefill-wait": "60s"})
-PAIR = Shape("pair", prefill=1, decode=1, workers=WORKERS)
+# Cases that name no worker, or ask until the one that they name has its share.
+GOODPUT = Shape("goodput", workers=WORKERS, router={"placement-policy": "goodput"})
+PAIR = Shape("pair", prefill=1, decode=1, workers=WORKERS, router={"local-prefill-wait": "1s"})
 SHORT_LEASE = Shape("short-lease", workers=SHORT)
 QUICK_ROUTER = Shape("quick-router", workers=WORKERS, router={"worker-keepalive": "100ms"})
 FAULTY = Shape("faulty", workers=WORKERS)

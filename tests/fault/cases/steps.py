@@ -5,8 +5,9 @@ from .shapes import LONG, NORMAL, WORKERS
 
 HANGS, FAILS = "a step hangs", "every step of a worker fails"
 STUCK = Shape("stuck", workers=WORKERS, router={"step-timeout": "1s"})
+ALL_STUCK = Shape("all-stuck", workers=WORKERS, router={"placement-policy": "goodput", "step-timeout": "1s", "local-prefill-wait": "1s"})
 FAILING = Shape("failing", workers=WORKERS | {"failed-steps": 0})  # the worker stays, and fails
-WAITS = Shape("waits", workers=WORKERS, router={"worker-wait": "60s"})
+WAITS = Shape("waits", workers=WORKERS, router={"placement-policy": "goodput", "worker-wait": "60s"})
 HUNG = "baton_router_workers_hung"
 
 
@@ -32,7 +33,7 @@ def step_hangs(run, name):
     return f"elsewhere, equal, prefills {seen}"
 
 
-@case("step_hangs.all_prefill", HANGS, STUCK, lanes=("tcp",))
+@case("step_hangs.all_prefill", HANGS, ALL_STUCK, lanes=("tcp",))
 def all_prefill_hang(run):
     """Workers that hang are away: the requests of the last ones are computed on decode workers, and so are others."""
     fleet = run.fleet

@@ -204,10 +204,6 @@ static void compare(const struct search *s, struct shortlist *list, const struct
     for (size_t i = 0; i < list->count; i++) {
         struct score *score = &list->looks[i].score;
         score->cost = list->looks[i].item.cost;
-        if (pair && pair->count && policy_mixes(s->ask)) { /* only its costs tell it from pairs */
-            score->avoided += pair->looks[0].score.avoided;
-            score->starting += pair->looks[0].score.starting;
-        }
         shortlist_offer(&sorted, &list->looks[i]);
     }
     *list = sorted;
@@ -297,14 +293,19 @@ static void pair_up(struct search *s, const struct shortlist *prefills,
     }
 }
 
-/* Offers decode workers that do it all: they read a handle, or compute the prompt too. */
-static void offer_alone(struct search *s, const struct shortlist *list)
+/* Offers decode workers that do it all: they read a handle, or compute the prompt too. `prefill`:
+ * the best one of the pairs beside them. That it has failed or is new moves no prompt. NULL: none. */
+static void offer_alone(struct search *s, const struct shortlist *list, const struct look *prefill)
 {
     enum predict_way way = s->handle ? PREDICT_READER : PREDICT_LOCAL;
     struct decision_alternative choice;
     for (size_t i = 0; i < list->count; i++) {
         const struct look *look = &list->looks[i];
         struct score score = look->score;
+        if (prefill) { /* only costs tell it from pairs */
+            score.avoided += prefill->score.avoided;
+            score.starting += prefill->score.starting;
+        }
         if (s->found && !s->request->decision && !better(&score, &s->score))
             break; /* the ones behind it are no better */
         if (policy_is_joint(s->ask))
@@ -371,7 +372,7 @@ static void search_kind(struct search *s, const struct candidate_kind *kind)
     for (size_t i = 0; few && i < decode.count; i++)
         consider_decode(s, &alone, decode.looks[i].item.worker, false);
     compare(s, &alone, &prefill);
-    offer_alone(s, &alone);
+    offer_alone(s, &alone, mixes && prefill.count ? &prefill.looks[0] : NULL);
     if (none || s->handle)
         return;
     compare(s, &prefill, NULL);
@@ -473,7 +474,7 @@ static void search_away(struct search *s, const struct candidate_kind *kind)
         consider_decode(s, &alone, decode, false);
     }
     compare(s, &alone, NULL);
-    offer_alone(s, &alone);
+    offer_alone(s, &alone, NULL);
 }
 
 /* The obstacle of a ready decode worker that isn't full. */

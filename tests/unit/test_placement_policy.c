@@ -548,14 +548,28 @@ static struct terms terms_of_pair(struct groups *groups, const struct candidate 
     return t;
 }
 
+/* A failed or new prefill worker is no reason to compute the prompt elsewhere. */
+static void least_avoided(const struct group *prefills, struct terms *t)
+{
+    double least[2] = {INFINITY, INFINITY};
+    for (size_t i = 0; i < prefills->count; i++) {
+        struct terms p = terms_of(prefills, prefills->items[i]);
+        if (p.of[0] < least[0] || (p.of[0] == least[0] && p.of[1] < least[1]))
+            memcpy(least, p.of, sizeof(least));
+    }
+    for (int i = 0; i < 2 && prefills->count; i++)
+        t->of[i] += least[i];
+}
+
 static struct terms terms_alone(struct groups *groups, const struct candidate *d)
 {
     struct world *w = groups->alone.w;
     struct terms t = terms_of(&groups->alone, d);
     struct predict_choice choice = choice_of(&groups->alone, PREDICT_LOCAL, NULL, d);
-    if (w->ask.policy == PLACEMENT_GOODPUT && w->ask.has_classes)
+    if (w->ask.policy == PLACEMENT_GOODPUT && w->ask.has_classes) {
         goodput_costs(w, &choice, &t);
-    else if (w->ask.policy == PLACEMENT_GOODPUT) {
+        least_avoided(&groups->prefills, &t);
+    } else if (w->ask.policy == PLACEMENT_GOODPUT) {
         const struct candidate *pair = w->asked.local ? NULL : soonest(&groups->prefills);
         const struct worker_learnt *learnt = d->is.learnt;
         even_times(&groups->alone, d, pair, &t.of[2]);

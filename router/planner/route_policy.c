@@ -294,7 +294,8 @@ static void pair_up(struct search *s, const struct shortlist *prefills,
 }
 
 /* Offers decode workers that do it all: they read a handle, or compute the prompt too. `prefill`:
- * the best one of the pairs beside them. That it has failed or is new moves no prompt. NULL: none. */
+ * the best one of the pairs beside them, NULL: none. If it has failed or is new, so are they: that
+ * moves no prompt. */
 static void offer_alone(struct search *s, const struct shortlist *list, const struct look *prefill)
 {
     enum predict_way way = s->handle ? PREDICT_READER : PREDICT_LOCAL;

@@ -91,10 +91,11 @@ def test_what_other_servers_say_is_understood(command, told):
 
 ROWS = ",".join(f"name=c{i},ttft=1s" for i in range(33))
 WRONG_CLASSES = {
-    (ROWS,): ["slo-class: 33 classes: at most 32"],
+    (ROWS,): ["slo-class: 33 classes: at most 32 (slo_too_many)"],
     ("name=a,ttft=0", "name=b,ttft=1s,p=101", "name=b,tpot=4"): [
-        "slo-class: class a: ttft=0 must be in 1us .. 24h; leave it out if it doesn't matter", "slo-class: class b: p=101 must be a number in 50 .. 99.99",
-        "slo-class: two classes have the name b", "slo-class: class b: tpot=4 must be a whole number with a unit"],
+        "slo-class: class a: ttft=0 must be in 1us .. 24h; leave it out if it doesn't matter (slo_time_range)",
+        "slo-class: class b: p=101 must be a number in 50 .. 99.99: percent of its requests that are meant to attain (slo_percentile)",
+        "slo-class: two classes have the name b (slo_name_twice)", "slo-class: class b: tpot=4 must be a whole number with a unit"],
     ("name=a", "name=b,offline"): ["slo-class: class a has no objective: give ttft, tpot, itl or e2e, or offline"],
 }
 

@@ -91,57 +91,62 @@ static void test_mistakes(void **state)
     static const struct {
         const char *rows, *standard, *wanted;
     } cases[] = {
-        {"name=a,ttft=0", "",
-         "slo-class: class a: ttft=0 must be in 1us .. 24h; leave it out if it doesn't matter\n"},
-        {"name=a,ttft=25h", "",
-         "slo-class: class a: ttft=25h must be in 1us .. 24h; leave it out if it doesn't matter\n"},
+        {"name=a,ttft=0,e2e=25h", "",
+         "slo-class: class a: ttft=0 must be in 1us .. 24h; leave it out if it doesn't matter "
+         "(slo_time_range)\n"
+         "slo-class: class a: e2e=25h must be in 1us .. 24h; leave it out if it doesn't matter "
+         "(slo_time_range)\n"},
         {"name=a,tpot=40", "",
          "slo-class: class a: tpot=40 must be a whole number with a unit, us, ms, s, m or h "
-         "(400ms)\n"},
+         "(400ms) (slo_time)\n"},
         {"name=a,ttft=1s,p=101", "",
          "slo-class: class a: p=101 must be a number in 50 .. 99.99: percent of its requests that "
-         "are meant to attain\n"},
+         "are meant to attain (slo_percentile)\n"},
         {"name=a,ttft=1s,p=49.9", "",
          "slo-class: class a: p=49.9 must be a number in 50 .. 99.99: percent of its requests that "
-         "are meant to attain\n"},
+         "are meant to attain (slo_percentile)\n"},
         {"name=a,ttft=1s,priority=low", "",
-         "slo-class: class a: priority=low must be normal, high or offline\n"},
+         "slo-class: class a: priority=low must be normal, high or offline (slo_priority)\n"},
         {"name=a,ttft=1s,name=b,tpot=1s,name=a,e2e=1s", "",
-         "slo-class: two classes have the name a\n"},
+         "slo-class: two classes have the name a (slo_name_twice)\n"},
         {"name=a", "",
-         "slo-class: class a has no objective: give ttft, tpot, itl or e2e, or offline\n"},
+         "slo-class: class a has no objective: give ttft, tpot, itl or e2e, or offline "
+         "(slo_no_objective)\n"},
         {"name=a,offline,priority=high", "",
-         "slo-class: class a is offline and has priority=high: leave one of them out\n"},
+         "slo-class: class a is offline and has priority=high: leave one of them out "
+         "(slo_offline_priority)\n"},
         {"name=a,ttft=1s,ttft=2s,p=90,p=91,priority=high,priority=high", "",
-         "slo-class: class a has ttft= twice\nslo-class: class a has p= twice\n"
-         "slo-class: class a has priority= twice\n"},
+         "slo-class: class a has ttft= twice (slo_word_twice)\n"
+         "slo-class: class a has p= twice (slo_word_twice)\n"
+         "slo-class: class a has priority= twice (slo_word_twice)\n"},
         {"name=a,ttft=1s,,ttf=1s,ttft,offline=1,name", "",
          "slo-class: class a: '' is none of name=, ttft=, tpot=, itl=, e2e=, p=, priority=, "
-         "offline\n"
+         "offline (slo_word)\n"
          "slo-class: class a: 'ttf=' is none of name=, ttft=, tpot=, itl=, e2e=, p=, priority=, "
-         "offline\n"
+         "offline (slo_word)\n"
          "slo-class: class a: 'ttft' is none of name=, ttft=, tpot=, itl=, e2e=, p=, priority=, "
-         "offline\n"
+         "offline (slo_word)\n"
          "slo-class: class a: 'offline=' is none of name=, ttft=, tpot=, itl=, e2e=, p=, "
-         "priority=, offline\n"
+         "priority=, offline (slo_word)\n"
          "slo-class: class a: 'name' is none of name=, ttft=, tpot=, itl=, e2e=, p=, priority=, "
-         "offline\n"},
+         "offline (slo_word)\n"},
         {"ttft=1s,name=a,ttft=1s", "",
          "slo-class: 'ttft=' stands in front of name=: each row, and each --slo-class, begins with "
-         "its name, as name=chat,ttft=400ms,tpot=40ms,p=90\n"},
+         "its name, as name=chat,ttft=400ms,tpot=40ms,p=90 (slo_row_without_name)\n"},
         {"name=a b,ttft=0,name=,tpot=1s,name=x23456789012345678901234567890123,ttft=1s", "",
-         "slo-class: name=a b must be 1 to 32 letters, digits, '-', '_' or '.'\n"
+         "slo-class: name=a b must be 1 to 32 letters, digits, '-', '_' or '.' (slo_name)\n"
          "slo-class: class without a valid name: ttft=0 must be in 1us .. 24h; leave it out if it "
-         "doesn't matter\n"
-         "slo-class: name= must be 1 to 32 letters, digits, '-', '_' or '.'\n"
+         "doesn't matter (slo_time_range)\n"
+         "slo-class: name= must be 1 to 32 letters, digits, '-', '_' or '.' (slo_name)\n"
          "slo-class: name=x23456789012345678901234567890123 must be 1 to 32 letters, digits, '-', "
-         "'_' or '.'\n"},
-        {"name=a,ttft=1s,name=b,ttft=1s", "c", "slo-default c is no class: there are a, b\n"},
+         "'_' or '.' (slo_name)\n"},
+        {"name=a,ttft=1s,name=b,ttft=1s", "c",
+         "slo-default c is no class: there are a, b (slo_default)\n"},
         {"", "c",
-         "slo-default is c, but there is no slo-class row: give one, or leave slo-default out\n"},
+         "slo-default is c, but there is no slo-class row: give one, or leave slo-default out "
+         "(slo_default)\n"},
         {"name=a\1b,ttft=1s", "",
-         "slo-class: name=a?b must be 1 to 32 letters, digits, '-', '_' "
-         "or '.'\n"},
+         "slo-class: name=a?b must be 1 to 32 letters, digits, '-', '_' or '.' (slo_name)\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct slo_classes classes = {.count = 77};
@@ -165,11 +170,12 @@ static void test_each_flag_begins_a_row(void **state)
         slo_classes_parse("name=a,ttft=1s;p=50;offline,name=b,tpot=0", "", &classes, &mistakes));
     assert_string_equal(
         mistakes.data,
-        "slo-class: 'p=' stands in front of name=: each row, and each --slo-class, begins with "
-        "its name, as name=chat,ttft=400ms,tpot=40ms,p=90\n"
+        "slo-class: 'p=' stands in front of name=: each row, and each --slo-class, begins with its "
+        "name, as name=chat,ttft=400ms,tpot=40ms,p=90 (slo_row_without_name)\n"
         "slo-class: 'offline' stands in front of name=: each row, and each --slo-class, begins "
-        "with its name, as name=chat,ttft=400ms,tpot=40ms,p=90\n"
-        "slo-class: class b: tpot=0 must be in 1us .. 24h; leave it out if it doesn't matter\n");
+        "with its name, as name=chat,ttft=400ms,tpot=40ms,p=90 (slo_row_without_name)\n"
+        "slo-class: class b: tpot=0 must be in 1us .. 24h; leave it out if it doesn't matter "
+        "(slo_time_range)\n");
     str_deinit(&mistakes);
 }
 
@@ -190,8 +196,9 @@ static void test_32_classes_fit_and_33_do_not(void **state)
         assert_false(rows.truncated); /* the longest rows of all classes fit in the setting */
         assert_int_equal(slo_classes_parse(rows.data, "", &classes, &mistakes),
                          count == SLO_MAX_CLASSES);
-        assert_string_equal(mistakes.data,
-                            count == SLO_MAX_CLASSES ? "" : "slo-class: 33 classes: at most 32\n");
+        assert_string_equal(
+            mistakes.data,
+            count == SLO_MAX_CLASSES ? "" : "slo-class: 33 classes: at most 32 (slo_too_many)\n");
         str_deinit(&rows);
         str_deinit(&mistakes);
     }

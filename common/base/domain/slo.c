@@ -32,15 +32,16 @@ struct parse {
     struct str *mistakes;
 };
 
-static __attribute__((format(printf, 2, 3))) void complain(struct parse *parse, const char *format,
-                                                           ...)
+/* `code`: what scripts may match; sentences may change. */
+static __attribute__((format(printf, 3, 4))) void complain(struct parse *parse, const char *code,
+                                                           const char *format, ...)
 {
     struct error line;
     va_list args;
     va_start(args, format);
     error_vset(&line, STATUS_INVALID, format, args);
     va_end(args);
-    str_addf(parse->mistakes, "slo-class: %s\n", line.text);
+    str_addf(parse->mistakes, "slo-class: %s (%s)\n", line.text, code);
 }
 
 /* Returns the row's name for a sentence. */
@@ -58,11 +59,13 @@ static void end_row(struct parse *parse)
     for (size_t i = 0; i < SLO_FAILED; i++)
         some |= parse->has_kind[i];
     if (!some)
-        complain(parse, "class %s has no objective: give ttft, tpot, itl or e2e, or offline",
+        complain(parse, "slo_no_objective",
+                 "class %s has no objective: give ttft, tpot, itl or e2e, or offline",
                  row_name(parse));
     if (row->offline && parse->has_priority && row->priority != PRIORITY_OFFLINE)
-        complain(parse, "class %s is offline and has priority=%s: leave one of them out",
-                 row_name(parse), priority_names[row->priority]);
+        complain(parse, "slo_offline_priority",
+                 "class %s is offline and has priority=%s: leave one of them out", row_name(parse),
+                 priority_names[row->priority]);
     if (row->offline || row->priority == PRIORITY_OFFLINE) {
         row->offline = true;
         row->priority = PRIORITY_OFFLINE;
@@ -83,26 +86,27 @@ static void begin_row(struct parse *parse, const struct word *word)
     size_t length = strlen(word->value);
     parse->named = length <= SLO_MAX_NAME_BYTES && api_key_name(word->value, length);
     if (!parse->named) {
-        complain(parse, "name=%s must be 1 to %d letters, digits, '-', '_' or '.'", word->value,
-                 SLO_MAX_NAME_BYTES);
+        complain(parse, "slo_name", "name=%s must be 1 to %d letters, digits, '-', '_' or '.'",
+                 word->value, SLO_MAX_NAME_BYTES);
         return;
     }
     memcpy(parse->row.name, word->value, length + 1);
     if (slo_find(&parse->classes, text_from(parse->row.name)) != SLO_NONE)
-        complain(parse, "two classes have the name %s", parse->row.name);
+        complain(parse, "slo_name_twice", "two classes have the name %s", parse->row.name);
 }
 
 static void read_objective(struct parse *parse, size_t kind, const struct word *word)
 {
     uint64_t *us = (uint64_t *)((char *)&parse->row.objective + places[kind]);
     if (parse->has_kind[kind])
-        complain(parse, "class %s has %s= twice", row_name(parse), word->name);
+        complain(parse, "slo_word_twice", "class %s has %s= twice", row_name(parse), word->name);
     else if (!str_to_duration_us(word->value, us))
-        complain(parse,
+        complain(parse, "slo_time",
                  "class %s: %s=%s must be a whole number with a unit, us, ms, s, m or h (400ms)",
                  row_name(parse), word->name, word->value);
     else if (*us == 0 || *us > SLO_MAX_US)
-        complain(parse, "class %s: %s=%s must be in 1us .. 24h; leave it out if it doesn't matter",
+        complain(parse, "slo_time_range",
+                 "class %s: %s=%s must be in 1us .. 24h; leave it out if it doesn't matter",
                  row_name(parse), word->name, word->value);
     parse->has_kind[kind] = true;
 }
@@ -113,16 +117,16 @@ static void read_setting(struct parse *parse, const struct word *word, bool *see
     bool is_p = seen == &parse->has_percentile;
     size_t length = strlen(word->value);
     if (*seen)
-        complain(parse, "class %s has %s= twice", row_name(parse), word->name);
+        complain(parse, "slo_word_twice", "class %s has %s= twice", row_name(parse), word->name);
     else if (is_p && !str_to_double(word->value, SLO_MIN_PERCENTILE, SLO_MAX_PERCENTILE,
                                     &parse->row.percentile))
-        complain(parse,
+        complain(parse, "slo_percentile",
                  "class %s: p=%s must be a number in %g .. %g: percent of its requests that are "
                  "meant to attain",
                  row_name(parse), word->value, SLO_MIN_PERCENTILE, SLO_MAX_PERCENTILE);
     else if (!is_p && !priority_find(word->value, length, &parse->row.priority))
-        complain(parse, "class %s: priority=%s must be normal, high or offline", row_name(parse),
-                 word->value);
+        complain(parse, "slo_priority", "class %s: priority=%s must be normal, high or offline",
+                 row_name(parse), word->value);
     *seen = true;
 }
 
@@ -132,7 +136,7 @@ static void read_word(struct parse *parse, const struct word *word)
     if (begins) {
         begin_row(parse, word);
     } else if (!parse->open) {
-        complain(parse,
+        complain(parse, "slo_row_without_name",
                  "'%s%s' stands in front of name=: each row, and each --slo-class, begins with "
                  "its name, as name=chat,ttft=400ms,tpot=40ms,p=90",
                  word->name, word->has_value ? "=" : "");
@@ -148,7 +152,7 @@ static void read_word(struct parse *parse, const struct word *word)
                 read_objective(parse, i, word);
                 return;
             }
-        complain(parse,
+        complain(parse, "slo_word",
                  "class %s: '%s%s' is none of name=, ttft=, tpot=, itl=, e2e=, p=, priority=, "
                  "offline",
                  row_name(parse), word->name, word->has_value ? "=" : "");
@@ -181,11 +185,11 @@ static void find_standard(struct parse *parse, const char *standard)
     if (!classes->count)
         str_addf(parse->mistakes,
                  "slo-default is %.60s, but there is no slo-class row: give one, or leave "
-                 "slo-default out\n",
+                 "slo-default out (slo_default)\n",
                  standard);
     else if (classes->standard == SLO_NONE)
-        str_addf(parse->mistakes, "slo-default %.60s is no class: there are %s\n", standard,
-                 names.data);
+        str_addf(parse->mistakes, "slo-default %.60s is no class: there are %s (slo_default)\n",
+                 standard, names.data);
     str_deinit(&names);
 }
 
@@ -209,7 +213,7 @@ bool slo_classes_parse(const char *rows, const char *standard, struct slo_classe
             break;
     }
     if (parse.rows > SLO_MAX_CLASSES)
-        complain(&parse, "%u classes: at most %d", parse.rows, SLO_MAX_CLASSES);
+        complain(&parse, "slo_too_many", "%u classes: at most %d", parse.rows, SLO_MAX_CLASSES);
     find_standard(&parse, standard);
     if (mistakes->length > before || mistakes->truncated)
         return false;

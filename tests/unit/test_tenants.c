@@ -132,16 +132,17 @@ static void test_others_are_there_or_were_lately(void **state)
     struct tenants tenants;
     start(&tenants, 4);
     struct tenant *a = tenants_come(&tenants, 1);
-    assert_false(tenants_has_others(&tenants, a, 0));
+    assert_false(tenants_have_shares(&tenants, 0));
     struct tenant *b = tenants_come(&tenants, 2);
-    assert_true(tenants_has_others(&tenants, a, 0));
+    assert_true(tenants_have_shares(&tenants, 0));
     tenants_leave(&tenants, b, 100);
-    assert_true(tenants_has_others(&tenants, a, 99 + TENANT_RECENT_US));
-    assert_false(tenants_has_others(&tenants, a, 100 + TENANT_RECENT_US));
-    tenants_leave(&tenants, a, 200); /* its own going is not another's */
+    assert_true(tenants_have_shares(&tenants, 99 + TENANT_RECENT_US));
+    assert_false(tenants_have_shares(&tenants, 100 + TENANT_RECENT_US));
+    tenants_leave(&tenants, a, 200);                  /* its own going is not another's */
+    assert_false(tenants_have_shares(&tenants, 200)); /* none is here */
     a = tenants_come(&tenants, 1);
-    assert_true(tenants_has_others(&tenants, a, 99 + TENANT_RECENT_US));
-    assert_false(tenants_has_others(&tenants, a, 100 + TENANT_RECENT_US));
+    assert_true(tenants_have_shares(&tenants, 99 + TENANT_RECENT_US));
+    assert_false(tenants_have_shares(&tenants, 100 + TENANT_RECENT_US));
     tenants_deinit(&tenants);
 }
 

@@ -308,36 +308,24 @@ static uint64_t rank_of(const struct scheduler *s, const struct sequence *sequen
 /* Counts the blocks of the tenant's sequences, the oldest first. */
 static void count_blocks(struct scheduler *s, struct tenant *tenant)
 {
-    /* Otherwise nothing asks how many they are. */
-    bool shares_bind = tenants_has_others(&s->tenants, tenant, s->now_us);
     s->counts++;
     tenant->blocks = 0;
     for (struct sequence *sequence = tenant->oldest; sequence;
          sequence = sequence->next_of_tenant) {
-        uint32_t own = shares_bind ? 0 : sequence->block_count;
-        for (uint32_t i = 0; shares_bind && i < sequence->block_count; i++) {
+        sequence->own_blocks = 0;
+        for (uint32_t i = 0; i < sequence->block_count; i++) {
             uint64_t *counted = &s->counted[sequence->blocks[i]];
-            own += *counted != s->counts;
+            sequence->own_blocks += *counted != s->counts;
             *counted = s->counts;
         }
-        sequence->own_blocks = own;
-        tenant->blocks += own;
+        tenant->blocks += sequence->own_blocks;
     }
-}
-
-/* Counts the blocks that the sequence has just taken. */
-static void note_blocks(struct scheduler *s, struct sequence *sequence)
-{
-    if (tenants_has_others(&s->tenants, sequence->tenant, s->now_us)) {
-        count_blocks(s, sequence->tenant);
-        return;
-    }
-    sequence->own_blocks = sequence->block_count;
-    sequence->tenant->blocks += sequence->block_count;
 }
 
 void admission_count_blocks(struct scheduler *s)
 {
+    if (!tenants_have_shares(&s->tenants, s->now_us))
+        return;
     for (uint32_t i = 0; i < s->tenants.present_count; i++)
         s->tenants.present[i]->oldest = NULL;
     for (uint32_t i = s->count; i-- > 0;) {
@@ -396,7 +384,7 @@ static struct sequence *take_first(struct scheduler *s)
 static bool is_within_share(struct scheduler *s, const struct sequence *sequence)
 {
     struct tenant *tenant = sequence->tenant;
-    if (!tenant->blocks || !tenants_has_others(&s->tenants, tenant, s->now_us))
+    if (!tenants_have_shares(&s->tenants, s->now_us) || !tenant->blocks)
         return true;
     uint64_t blocks = (uint64_t)tenant->blocks + admission_need(s, sequence);
     bool fits = !tenant->held_back && blocks <= tenant_share(s->config.block_count, 1);
@@ -427,7 +415,8 @@ static struct sequence *reserve_next(struct scheduler *s)
         if (take_blocks(s, sequence)) {
             bool is_known = sequence->preempted;
             sequence->preempted = false;
-            note_blocks(s, sequence);
+            if (tenants_have_shares(&s->tenants, s->now_us))
+                count_blocks(s, sequence->tenant);
             if (is_known)
                 continue;
             tenants_serve(&s->tenants, sequence->tenant,

@@ -10,6 +10,7 @@ struct batch {
     uint32_t used;        /* parts so far */
     uint32_t places_left; /* sequences */
     uint32_t rows_left, prompt_rows_left;
+    const struct policy *policy;
     const struct cost_model *cost;
     bool timed;    /* answers wait for the step: prompts have us_left, or least_rows_left */
     bool is_split; /* answers that need their tokens are in flight: the others like them wait */
@@ -32,8 +33,7 @@ static bool awaits_token(struct batch *batch, const struct sequence *sequence, i
 }
 
 /* Puts each sequence that can have rows into its group, in order of arrival. */
-static void collect(struct batch *batch, const struct policy *policy,
-                    struct sequence *const *by_arrival, uint32_t count)
+static void collect(struct batch *batch, struct sequence *const *by_arrival, uint32_t count)
 {
     uint32_t offline_class = priority_class(PRIORITY_OFFLINE);
     for (uint32_t i = 0; i < count; i++) {
@@ -48,11 +48,22 @@ static void collect(struct batch *batch, const struct policy *policy,
         if (sequence->pending && awaits_token(batch, sequence, group))
             continue;
         struct ranking *ranking = &batch->groups[group];
-        uint64_t rank = (uint64_t)sequence->class_index << 1 | (!decodes && sequence->likely_late);
-        rank = rank << TENANT_TURN_BITS | sequence->tenant->turn;
-        ranking->entries[ranking->count++] = (struct ranked){
-            rank << POLICY_RANK_BITS | policy_rank(policy, sequence), sequence->order, sequence};
+        ranking->entries[ranking->count++].sequence = sequence;
     }
+}
+
+/* Puts the group in order. */
+static void rank(const struct batch *batch, struct ranking *ranking)
+{
+    for (uint32_t i = 0; i < ranking->count; i++) {
+        struct sequence *sequence = ranking->entries[i].sequence;
+        bool late = sequence->state == SEQUENCE_PREFILL && sequence->likely_late;
+        uint64_t first = (uint64_t)sequence->class_index << 1 | late;
+        first = first << TENANT_TURN_BITS | sequence->tenant->turn;
+        ranking->entries[i].rank = first << POLICY_RANK_BITS | policy_rank(batch->policy, sequence);
+        ranking->entries[i].order = sequence->order;
+    }
+    ranking_build(ranking);
 }
 
 static void add_part(struct batch *batch, struct sequence *sequence, uint32_t rows, bool samples)
@@ -101,7 +112,7 @@ static void add_decodes(struct batch *batch, struct ranking *ranking)
             add_part(batch, ranking->entries[i].sequence, 1, true);
         return;
     }
-    ranking_build(ranking);
+    rank(batch, ranking);
     while (batch->places_left && batch->rows_left && ranking->count)
         add_part(batch, ranking_take(ranking), 1, true);
 }
@@ -119,7 +130,7 @@ static uint32_t take_time(struct batch *batch, uint32_t first, uint32_t rows)
 
 static void add_prompts(struct batch *batch, struct ranking *ranking)
 {
-    ranking_build(ranking);
+    rank(batch, ranking);
     while (batch->places_left && batch->rows_left && batch->prompt_rows_left && ranking->count) {
         struct sequence *sequence = ranking_take(ranking);
         uint32_t left = sequence->prompt_count - sequence->computed, rows = left;
@@ -143,12 +154,13 @@ uint32_t batch_plan(const struct batch_limits *limits, const struct policy *poli
                           .places_left = limits->max_batch_sequences,
                           .rows_left = limits->max_batch_tokens,
                           .prompt_rows_left = limits->chunk_tokens,
+                          .policy = policy,
                           .cost = cost,
                           .us_left = (double)limits->chunk_us,
                           .least_rows_left = BATCH_CHUNK_LEAST_ROWS};
     for (uint32_t i = 0; i < BATCH_GROUPS; i++)
         batch.groups[i].entries = scratch + (size_t)i * count;
-    collect(&batch, policy, by_arrival, count);
+    collect(&batch, by_arrival, count);
     if (batch.is_split) {
         batch.timed |= keep_together(&batch.groups[DECODES]);
         keep_together(&batch.groups[OFFLINE + DECODES]);

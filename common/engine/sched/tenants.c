@@ -109,12 +109,12 @@ void tenants_set_turns(struct tenants *tenants)
         tenants_set_turn(tenants, tenants->present[i]);
 }
 
-bool tenants_has_others(const struct tenants *tenants, const struct tenant *tenant, uint64_t now_us)
+bool tenants_have_shares(const struct tenants *tenants, uint64_t now_us)
 {
-    if (tenants->present_count > 1)
-        return true;
+    if (tenants->present_count != 1)
+        return tenants->present_count > 1;
     for (int i = 0; i < 2; i++)
-        if (tenants->left[i].tenant && tenants->left[i].tenant != tenant &&
+        if (tenants->left[i].tenant && tenants->left[i].tenant != tenants->present[0] &&
             now_us - tenants->left[i].at_us < TENANT_RECENT_US)
             return true;
     return false;

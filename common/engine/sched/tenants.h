@@ -83,8 +83,8 @@ void tenants_set_turns(struct tenants *tenants);
 /* Sets one tenant's turn anew, against the others' at the last tenants_set_turns. */
 void tenants_set_turn(const struct tenants *tenants, struct tenant *tenant);
 
-/* Returns true if others than `tenant` are here, or were recently. */
-bool tenants_has_others(const struct tenants *tenants, const struct tenant *tenant,
-                        uint64_t now_us);
+/* Returns true if no tenant is alone: others are beside each, or were recently, so that it has no
+ * more than its share. Otherwise nothing asks how many blocks a tenant holds. */
+bool tenants_have_shares(const struct tenants *tenants, uint64_t now_us);
 
 #endif

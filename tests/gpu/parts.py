@@ -219,6 +219,7 @@ def read_lines(output):
     return {"figures": lines} | {line["name"]: line["told"] for line in lines if "told" in line}
 
 
+# In the order of a run: where its time is short, the last ones are left out. So what figures.py has bounds for comes first.
 PARTS = {
     "build": Part("the programs start and open the device", 20, build, read_build, quick=True),
     "kernels": Part("every operation against the reference, by kernels.h", 60, kernels, read_tests, quick=True),
@@ -234,15 +235,15 @@ PARTS = {
                    read_bench, alone=True),
     "cublas": Part("cuBLASLt's bf16 product of 8192 x 8192 x 8192", 15, cublas, read_lines, alone=True),
     "int8": Part("8B shape, int8: decode 1, 64 at 1k; prefill 2048", 45, bench("int8", prefill="2048", batch="1,64", depth="1024"), read_bench, alone=True),
+    "linear": Part("the shape's linear layers by type and rows, and the copy rate", 45, linear, read_linear, alone=True),
+    "lane": Part("the lane cuda: gathers of 32 and 132 CTAs, a memcpy a block, a chunk's blocks", 30, lane, read_lane, alone=True),
+    "long": Part("8B shape, bf16: decode 16 at 8k", 30, bench(batch="16", depth="8192"), read_bench, alone=True),
+    "longest": Part("8B shape, bf16: decode 4 at 64k", 50, bench(batch="4", depth="65536"), read_bench, alone=True),
     "fp8": Part("8B shape, fp8 with static scales of inputs: decode 1, 64 at 1k; prefill 2048", 45,
                 bench_fp8({"activation_scheme": "static"}, prefill="2048", batch="1,64", depth="1024"), read_bench, alone=True),
+    "plans": Part("every plan of the shape's linear layers beside the chosen one", 60, plans, read_plans, alone=True),
+    "torch": Part("PyTorch's compiled step of the same shape", 75, torch, read_lines, alone=True),
     "fp8-blocks": Part("8B shape, fp8 with scales of 128 x 128: decode 1, 64 at 1k; prefill 2048", 45,
                        bench_fp8({"activation_scheme": "dynamic", "weight_block_size": [128, 128]}, prefill="2048", batch="1,64", depth="1024"),
                        read_bench, default=False, alone=True),
-    "long": Part("8B shape, bf16: decode 16 at 8k", 30, bench(batch="16", depth="8192"), read_bench, alone=True),
-    "longest": Part("8B shape, bf16: decode 4 at 64k", 50, bench(batch="4", depth="65536"), read_bench, alone=True),
-    "linear": Part("the shape's linear layers by type and rows, and the copy rate", 45, linear, read_linear, alone=True),
-    "lane": Part("the lane cuda: gathers of 32 and 132 CTAs, a memcpy a block, a chunk's blocks", 30, lane, read_lane, alone=True),
-    "torch": Part("PyTorch's compiled step of the same shape", 75, torch, read_lines, alone=True),
-    "plans": Part("every plan of the shape's linear layers beside the chosen one", 60, plans, read_plans, alone=True),
 }

@@ -1,6 +1,8 @@
 """tests/gpu/run without a GPU: it isn't run, a part that overruns or fails is reported while the rest goes on, and a dry run goes
 through its parts on the emulated driver (all of them with --long)."""
 import fnmatch
+import importlib.machinery
+import importlib.util
 import json
 import os
 import pathlib
@@ -18,6 +20,10 @@ sys.path.insert(0, str(HERE))
 import device  # noqa: E402
 import figures  # noqa: E402
 import parts  # noqa: E402
+
+loader = importlib.machinery.SourceFileLoader("gpu_run", str(HERE / "run"))
+gpu_run = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_run", loader))
+loader.exec_module(gpu_run)
 
 needs_driver = pytest.mark.skipif(not (BUILD / "tests/libcuda-emulated.so").exists(), reason="the emulated driver isn't built (no C++ compiler)")
 
@@ -63,11 +69,50 @@ def test_equality_compares_recorded_steps(tmp_path):
 
 
 @needs_driver
-def test_all_parts_together_have_a_limit(tmp_path):
-    """It ends the part that runs, and those behind it don't begin."""
-    done, _, rows = run(tmp_path, "--dry", "decode", "linear", "--total", "0.05")
-    assert done.returncode == 1 and {row["outcome"] for row in rows.values()} == {"overran"}, done.stdout
-    assert rows["decode"]["why"] == "baton: its limit" and rows["linear"]["why"].startswith("no time was left of "), done.stdout
+def test_a_run_without_time_tells_what_it_left_out(tmp_path):
+    """In the table, in results.json, and by its exit code."""
+    done, results, rows = run(tmp_path, "--dry", "decode", "linear", "--total", gpu_run.ENDING_S)
+    assert done.returncode == 3 and [row["outcome"] for row in rows.values()] == ["no time"] * 2, done.stdout
+    assert rows["linear"]["why"] == "0 s were left, half of its 45 s are the least" and results["no_time"] == ["decode", "linear"]
+    assert f"The run's {gpu_run.ENDING_S} s were too short for 2 of 2 parts. To run them: tests/gpu/run decode linear" in done.stdout
+
+
+class World:
+    """Time that passes by parts alone: each needs `share` of its limit. One that is ended before takes all the time of its signals."""
+
+    def __init__(self, share, now):
+        self.share, self.now, self.given = share, now, {}
+
+    def run(self, machine, name, limit_s):
+        needs, self.given[name] = self.share * parts.PARTS[name].limit_s, limit_s
+        self.now += limit_s + 2 * gpu_run.GRACE_S if needs > limit_s else needs
+        return {"part": name, "outcome": "overran" if needs > limit_s else "ok", "facts": {}}
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 1, 3])
+@pytest.mark.parametrize("flags", [[], ["--quick"]])
+@pytest.mark.parametrize("set_up", (0, 10, 30))
+def test_a_run_holds_its_bound(tmp_path, set_up, flags, share):
+    """Whatever parts take, and its set-up: the programs are unpacked, the driver may be slow."""
+    options = gpu_run.options_of(flags)
+    options.dry = True  # one part after the other
+    names, world = gpu_run.choose(options), World(share, now=1000 + set_up)
+    rows = gpu_run.run_all(types.SimpleNamespace(out=tmp_path), options, names, 1000, world.run, lambda: world.now)
+    assert [row["part"] for row in rows] == names and world.now <= 1000 + (120 if flags else 300)
+    limits = {name: parts.PARTS[name].limit_s for name in names}
+    assert all(limits[name] / 2 <= given <= limits[name] for name, given in world.given.items())
+    # Nothing is left out in silence, and a part that lacked time isn't called one that overran its limit.
+    expected = {name: "no time" if name not in world.given or share * limits[name] > world.given[name] < limits[name] else "overran" if share > 1 else "ok" for name in names}
+    assert {row["part"]: row["outcome"] for row in rows} == expected
+    outcomes = set(expected.values())
+    assert gpu_run.exit_code(rows) == (1 if "overran" in outcomes else 3 if "no time" in outcomes else 0)
+    assert outcomes == {"ok"} or share >= 0.4
+    assert "no time" in outcomes or share < 1
+
+
+def test_named_parts_have_their_own_limits_alone():
+    assert gpu_run.options_of(["whole", "sanitizer"]).total == gpu_run.options_of(["--dry"]).total == float("inf")
+    assert [gpu_run.options_of(flags).total for flags in ([], ["--quick"], ["decode", "--total", "9"])] == [300, 120, 9]
 
 
 @needs_driver
@@ -138,12 +183,13 @@ def test_figures_are_ratios_of_one_run():
     assert not list(figures.table(result_of() | {"figures": {}}))
 
 
-def test_the_parts_keep_their_limits():
-    """Those of the quick run end in its time together: checks run four at a time, the others alone."""
+def test_limits_leave_time():
+    """Checks run four at a time, the others alone. At their limits no part of the quick run is left out, and checks leave half of a run."""
     def longest(chosen):
         beside = sorted((p.limit_s for p in chosen if not p.alone), reverse=True)
         return max(beside[:1] + [sum(beside) / 4]) + sum(p.limit_s for p in chosen if p.alone)
-    assert longest([p for p in parts.PARTS.values() if p.quick]) <= 120
+    assert longest([p for p in parts.PARTS.values() if p.quick]) <= gpu_run.MOST_QUICK_S - gpu_run.ENDING_S
+    assert longest([p for p in parts.PARTS.values() if p.default and not p.alone]) <= gpu_run.MOST_S / 2
     assert all(p.default for p in parts.PARTS.values() if p.quick)
 
 

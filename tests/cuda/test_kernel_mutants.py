@@ -14,7 +14,7 @@ COMPILER = [*(["ccache"] if shutil.which("ccache") else []), "g++", "-std=c++17"
             "-DCUDA_EMULATED", "-include", str(TOP / "tests/cuda/emulate/device.h"), "-x", "c++", "-c"]
 
 # name: file (.cu, if it doesn't say), old text, new text, test program, its tests. Tuples of texts change together. SHORT ones run by default.
-SHORT = {"linear_wrong_parity", "epilogue_rows_of_heads_swapped"}
+SHORT = {"cluster_begin_not_awaited", "epilogue_rows_of_heads_swapped"}
 MUTANTS = {
     "linear_barrier_skipped": ("linear", "copy_async_wait<DEPTH - 2>();\n        block_barrier();", "copy_async_wait<DEPTH - 2>();",
                                "kernels", "test_linear_is_right"),
@@ -29,6 +29,8 @@ MUTANTS = {
     "linear_segments_swapped": ("linear.cuh", "partial_at<R, BT>(p, u, first + s);",
                                 "partial_at<R, BT>(p, u, p.segments - 1 - first - s);", "kernels",
                                 "test_linear_plans_leave_no_trace"),
+    "cluster_begin_not_awaited": ("linear.cuh", "    if (p.cluster == 1)\n        block_barrier();\n    else\n        cluster_barrier();", "    block_barrier();", "kernels",
+                                  "test_wide_tiles_*"),
     "cluster_end_not_awaited": ("linear.cuh", "    if (p.cluster > 1)\n        cluster_barrier();", "", "kernels", "test_wide_tiles_*"),
     "cluster_copies_to_one": ("linear.cuh", "(1 << ring.cluster) - 1,", "1 << cluster_rank(),", "kernels", "test_wide_tiles_*"),
     "cluster_copies_the_same_part": ("linear.cuh", "part = cluster_rank() * bytes;", "part = 0;", "kernels", "test_wide_tiles_*"),

@@ -96,7 +96,8 @@ inline void warp_barrier()
 }
 inline void mbarrier_init(uint32_t address, uint32_t arrivals)
 {
-    emulated::mbarrier_at(address) = {int32_t(arrivals), int32_t(arrivals), 0, 0, true};
+    emulated::mbarrier_at(address) = {
+        int32_t(arrivals), int32_t(arrivals), 0, 0, true, emulated::emu.cluster.generation};
 }
 inline void mbarrier_init_fence()
 {
@@ -129,8 +130,7 @@ inline void cluster_barrier()
 }
 inline void mbarrier_arrive_at(uint32_t address, uint32_t rank)
 {
-    emulated::check_rank(rank);
-    emulated::arrive(emulated::mbarrier_at(address, int(rank)));
+    emulated::arrive(emulated::mbarrier_of(address, rank));
 }
 template <int N> void give_registers()
 {
@@ -152,9 +152,8 @@ inline void bulk_load_to(uint32_t ranks, uint32_t target, const void *source, ui
     for (uint32_t rank = 0; ranks >> rank; rank++) {
         if (!(ranks >> rank & 1))
             continue;
-        emulated::check_rank(rank);
+        emulated::mbarrier *b = &emulated::mbarrier_of(barrier, rank);
         uint8_t *to = emulated::shared_at(target, bytes, int(rank));
-        emulated::mbarrier *b = &emulated::mbarrier_at(barrier, int(rank));
         emulated::emu.bulk.push_back({[=] {
             if (!emulated::is_running(rank))
                 return emulated::note("a copy lands in a block that has ended");

@@ -221,12 +221,18 @@ bool is_running(uint32_t rank)
     return false;
 }
 
-void check_rank(uint32_t rank)
+mbarrier &mbarrier_of(uint32_t address, uint32_t rank)
 {
     if (rank >= emu.cluster_size)
         fail("block %u of a cluster of %u", rank, emu.cluster_size);
     if (!is_running(rank))
         fail("block %u of the cluster has ended", rank);
+    mbarrier &b = mbarrier_at(address, int(rank));
+    if (rank != emu.current->block && (!b.is_set_up || b.set_up_in == emu.cluster.generation))
+        fail(
+            "no barrier of the cluster lies between the set-up of an mbarrier of block %u and here",
+            rank);
+    return b;
 }
 
 void note(const char *mistake)

@@ -21,6 +21,7 @@ struct mbarrier {
     int32_t expected, pending, bytes;
     uint32_t phase;
     bool is_set_up;
+    uint32_t set_up_in; /* the cluster barrier's generation then */
 };
 
 struct named_barrier {
@@ -114,8 +115,9 @@ uint8_t *shared_at(uint32_t address, uint32_t bytes, int block = -1);
 mbarrier &mbarrier_at(uint32_t address, int block = -1);
 /* A block's memory ends with it. */
 bool is_running(uint32_t rank);
-/* Fails unless a block of the cluster has the rank, and runs. */
-void check_rank(uint32_t rank);
+/* An mbarrier of a block of the cluster. Fails if the block has ended, or if it is another block
+ * and no barrier of the cluster lies between the mbarrier's set-up and here. */
+mbarrier &mbarrier_of(uint32_t address, uint32_t rank);
 /* A failure outside of threads: the launch ends behind it. */
 void note(const char *mistake);
 void arrive(mbarrier &barrier);

@@ -30,6 +30,30 @@ static const char *const log_level_names[] = {"debug", "info", "warn", "error", 
         .name = row, .type = CONFIG_STRING, AT(passed.field), .default_text = "", .value = word,   \
         .help = text, __VA_ARGS__                                                                  \
     }
+/* Copies the device of worker `index`: workers take those of the list in turns. Returns how many are
+ * in the list. */
+static uint64_t take_device(const char *devices, uint64_t index, char *out, size_t size)
+{
+    uint64_t count = 1;
+    for (const char *at = devices; *at; at++)
+        count += *at == ',';
+    for (index %= count; index; index--)
+        devices = strchr(devices, ',') + 1;
+    size_t length = strcspn(devices, ",");
+    str_copy(out, length < size ? length + 1 : size, devices);
+    return count;
+}
+
+static enum status check_devices(const char *devices, struct error *err)
+{
+    char device[32];
+    for (uint64_t i = 0, count = 1; i < count; i++) {
+        count = take_device(devices, i, device, sizeof device);
+        TRY(engine_check_device(device, err));
+    }
+    return STATUS_OK;
+}
+
 #define AT(field) CONFIG_AT(struct up_settings, field)
 static const struct config_setting settings_table[] = {
     {"prefill", CONFIG_U64, AT(prefill), "1", "0", "64", .help = "Prefill workers of each model"},
@@ -54,6 +78,10 @@ static const struct config_setting settings_table[] = {
              "workers share them"},
     {"kv", CONFIG_ENUM, AT(kv), "auto", .choices = kv_choice_names,
      .help = "Keys and values: floats, or int8 with a scale for each token of a head"},
+    PASSED_ROW("device", devices, "DEVICE,...",
+               "Devices of the workers (" DEVICE_FORMS "), which take them in turns, prefill "
+               "workers first; empty: auto for each",
+               .check = check_devices),
     {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = isa_names,
      .help = "Instruction set of the fast path"},
     {"transport", CONFIG_ENUM, AT(transport), "auto", .choices = transport_names,
@@ -479,6 +507,9 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
     add(&plan, "--kv", kv_choice_names[settings->kv]);
     add(&plan, "--isa", isa_names[settings->isa]);
     add(&plan, "--transport", transport_names[settings->transport]);
+    char device[32];
+    take_device(settings->passed.devices, index, device, sizeof device);
+    add_passed(&plan, "--device", "BATON_DEVICE", keep(context, "%s", device));
     add_threads(context, &plan, index);
     const struct up_passed *passed = &settings->passed;
     add_passed(&plan, "--kv-tokens", "BATON_KV_TOKENS", passed->kv_tokens);

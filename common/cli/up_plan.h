@@ -29,6 +29,7 @@ struct up_passed {
     /* for the workers */
     char kv_tokens[32], context[32], max_sequences[32], chunk_tokens[32], chunk_time[32];
     char profile[1024];
+    char devices[1024]; /* taken in turns */
     /* for the router */
     char access_log[1024], http_cors_origins[1024], allowed_hosts[1024];
     char slo_class[SLO_MAX_ROWS_BYTES], slo_default[64];

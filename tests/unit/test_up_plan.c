@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -99,6 +100,15 @@ static void test_a_workers_command_line(void **state)
     strcpy(fixture.settings.passed.chunk_time, "50ms");
     assert_non_null(strstr(command_of(&fixture, 0, text, sizeof text),
                            "--spin --chunk-tokens 64 --chunk-time 50ms"));
+    strcpy(fixture.settings.passed.devices, "cuda:0,cpu,cuda:12");
+    fixture.settings.decode = 3;
+    static const char *const devices[] = {"cuda:0", "cpu", "cuda:12", "cuda:0"};
+    for (uint64_t worker = 0; worker < 4; worker++) {
+        char wanted[64];
+        snprintf(wanted, sizeof wanted, " --device %s --threads", devices[worker]);
+        assert_non_null(strstr(command_of(&fixture, worker, text, sizeof text), wanted));
+    }
+    fixture.settings.decode = 1;
     fixture.settings.pin = false;
     assert_non_null(strstr(command_of(&fixture, 1, text, sizeof text), "--threads 1 --no-spin"));
     fixture.settings.port = 80;

@@ -30,8 +30,8 @@ static const char *const log_level_names[] = {"debug", "info", "warn", "error", 
         .name = row, .type = CONFIG_STRING, AT(passed.field), .default_text = "", .value = word,   \
         .help = text, __VA_ARGS__                                                                  \
     }
-/* Copies the device of worker `index`: workers take those of the list in turns. Returns how many are
- * in the list. */
+/* Copies the device of worker `index`: workers take those of the list in turns. Returns how many
+ * devices are in the list. */
 static uint64_t take_device(const char *devices, uint64_t index, char *out, size_t size)
 {
     uint64_t count = 1;

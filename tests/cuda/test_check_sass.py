@@ -1,0 +1,62 @@
+"""check_sass.py sees what it looks for in machine code. A script stands for cuobjdump: it prints the file that it is given."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+CHECK = pathlib.Path(__file__).resolve().parent / "check_sass.py"
+NAME = "linear_bf16_128x256_sm90"
+# A loop from 0040 to 0080 with the product of a layer; a barrier of the block ahead of it.
+LAYER = ["0030 BAR.SYNC.DEFER_BLOCKING 0x0", "0040 HGMMA.64x256x16.F32.BF16 R24, gdesc[UR20], R24", "0050 SYNCS.ARRIVE.TRANS64 RZ, [UR4], RZ", "0080 @P0 BRA 0x40"]
+
+
+def sass(code, architecture="sm_90a", name=NAME):
+    words = (line.split(" ", 1) for line in code)
+    return f"arch = {architecture}\n\t\tFunction : {name}\n" + "".join(f"        /*{place}*/                   {rest} ;   /* 0x03e0 */\n" for place, rest in words)
+
+
+def check(folder, text, has_cuobjdump=True):
+    tools = folder / "bin"
+    tools.mkdir()
+    if has_cuobjdump:
+        (tools / "cuobjdump").write_text('#!/bin/sh\n[ "$1" = -sass ] && cat "$2"\n')
+        (tools / "cuobjdump").chmod(0o755)
+    if text:
+        (folder / "linear.fatbin").write_text(text)
+    # Isolated, and without a module's place, it finds no other cuobjdump than ours.
+    program = "import runpy, sys, sysconfig; sysconfig.get_path = lambda name: ''; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    path = f"{tools}:/usr/bin:/bin"
+    return subprocess.run([sys.executable, "-c", program, CHECK, folder], text=True, capture_output=True, env={**os.environ, "PATH": path, "CUDA_HOME": ""})
+
+
+@pytest.mark.parametrize("code, found", [
+    (LAYER, ""),
+    ([*LAYER[:2], "0060 STL [R1], R2", LAYER[-1]], "1 accesses of local memory"),
+    ([*LAYER[:2], "0060 BAR.SYNC.DEFER_BLOCKING 0x1, 0x80", LAYER[-1]], "its main loop has ['BAR.SYNC']"),
+    ([*LAYER[:2], "0060 MEMBAR.ALL.GPU", LAYER[-1]], "its main loop has ['MEMBAR.ALL.GPU']"),
+    ([*LAYER[:2], "0060 UCGABAR_WAIT", LAYER[-1]], "its main loop has ['UCGABAR_WAIT']"),
+    (LAYER[:3], "its main loop has no end"),
+    ([LAYER[0], "0040 IGMMA.64x256x32.S8.S8 R24, gdesc[UR20], R24", LAYER[-1]], "has {'IGMMA': 1}, not HGMMA"),
+])
+def test_what_is_wrong_with_a_layer(tmp_path, code, found):
+    done = check(tmp_path, sass(code))
+    assert (done.returncode, done.stderr) == (1 if found else 0, ""), done.stdout + done.stderr
+    assert not found or done.stdout.splitlines()[-1] == f"sm_90a {NAME}: {found}"
+
+
+def test_other_architectures_have_empty_layers(tmp_path):
+    done = check(tmp_path, sass(LAYER) + sass(LAYER, "sm_80"))
+    assert done.returncode == 1 and done.stdout.splitlines()[-1] == f"sm_80 {NAME}: isn't empty"
+
+
+def test_without_kernels_it_is_not_run(tmp_path):
+    done = check(tmp_path, "")
+    assert (done.returncode, done.stdout) == (77, "not run: built without the CUDA kernels\n")
+
+
+@pytest.mark.skipif(pathlib.Path("/usr/local/cuda/bin/cuobjdump").exists(), reason="the toolkit's cuobjdump is here")
+def test_without_cuobjdump_it_fails(tmp_path):
+    done = check(tmp_path, sass(LAYER), has_cuobjdump=False)
+    assert done.returncode == 1 and "pip install -r tests/requirements.txt" in done.stderr

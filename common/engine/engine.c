@@ -100,6 +100,15 @@ uint64_t engine_hash_shape(const struct model_shape *shape, uint64_t hash)
     return hash_bytes(counts, sizeof counts, hash);
 }
 
+enum status engine_keep_rows(struct engine *engine, uint32_t rows, struct error *err)
+{
+    ASSERT(rows && !engine->has_pool);
+    if (rows >= engine->config.max_rows)
+        return STATUS_OK;
+    engine->config.max_rows = rows;
+    return engine->ops->keep_rows ? engine->ops->keep_rows(engine, err) : STATUS_OK;
+}
+
 enum status engine_attach_pool(struct engine *engine, void *pool, struct error *err)
 {
     ASSERT(!engine->has_pool);

@@ -63,6 +63,9 @@ enum status engine_open(const struct engine_config *config, struct engine **engi
                         struct error *err) WARN_UNUSED;
 size_t engine_pool_bytes(const struct engine *engine);
 size_t engine_weight_bytes(const struct engine *engine); /* packed, and the rope table */
+/* No step will have more rows: the memory of the others is free again. Before the pool is
+ * attached. If it fails, the engine can only be closed. */
+enum status engine_keep_rows(struct engine *engine, uint32_t rows, struct error *err) WARN_UNUSED;
 enum status engine_attach_pool(struct engine *engine, void *pool, struct error *err) WARN_UNUSED;
 void engine_close(struct engine *engine);
 /* Ends the sleep of a step under way, and of all that follow. Any thread. */

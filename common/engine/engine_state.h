@@ -9,6 +9,8 @@
 
 struct engine_ops {
     void (*close)(struct engine *engine); /* frees it; it may be half open */
+    /* config.max_rows is fewer now; no pool is attached. NULL: rows take no memory. */
+    enum status (*keep_rows)(struct engine *engine, struct error *err);
     /* `pool`: config.block_count blocks of `layout`; NULL: the engine allocates them. Sets
      * pool_address if the host can read them. */
     enum status (*attach_pool)(struct engine *engine, void *pool);

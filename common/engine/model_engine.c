@@ -279,6 +279,37 @@ static enum status make_flights(struct model_engine *engine)
     return kernels_alloc(kernels, sizes->sample_scratch, &engine->sample_scratch);
 }
 
+/* Takes the memory of steps. */
+static enum status take_steps(struct model_engine *engine, struct error *err)
+{
+    const struct engine_config *config = &engine->base.config;
+    TRY(llama_init(&engine->llama, engine->kernels, &engine->base.model.shape, &engine->weights,
+                   config->max_rows, engine_most_samples(config), err));
+    if (make_flights(engine) != STATUS_OK)
+        return error_set(err, STATUS_LIMIT, "no memory for tables and logits of %u sequences",
+                         config->max_sequences);
+    return STATUS_OK;
+}
+
+static void give_steps(struct model_engine *engine)
+{
+    for (int i = 0; i < ENGINE_TICKETS; i++) {
+        struct queued_step *flight = &engine->flights[i];
+        kernels_host_free(engine->kernels, flight->tables);
+        kernels_host_free(engine->kernels, flight->logits);
+        kernels_host_free(engine->kernels, flight->drawn);
+        free(flight->places);
+        *flight = (struct queued_step){0};
+    }
+    kernels_host_free(engine->kernels, engine->score_rows);
+    engine->score_rows = NULL;
+    kernels_free(engine->kernels, &engine->tables);
+    kernels_free(engine->kernels, &engine->score_table);
+    kernels_free(engine->kernels, &engine->drawn);
+    kernels_free(engine->kernels, &engine->sample_scratch);
+    llama_deinit(&engine->llama);
+}
+
 static void name_numerics(struct model_engine *engine)
 {
     const struct kernels_info info = kernels_info(engine->kernels);
@@ -352,12 +383,9 @@ static enum status open_parts(struct model_engine *engine, const struct engine_c
     if (engine->base.device == DEVICE_CUDA && config->gpu_rows > *rows)
         *rows = config->gpu_rows;
     TRY(load_model(engine, config, err));
-    TRY(llama_init(&engine->llama, engine->kernels, shape, &engine->weights, *rows,
-                   engine_most_samples(&engine->base.config), err));
-    if (make_flights(engine) != STATUS_OK ||
-        sampler_init(&engine->sampler, shape->vocab) != STATUS_OK)
-        return error_set(err, STATUS_LIMIT, "no memory for tables and logits of %u sequences",
-                         config->max_sequences);
+    TRY(take_steps(engine, err));
+    if (sampler_init(&engine->sampler, shape->vocab) != STATUS_OK)
+        return error_set(err, STATUS_LIMIT, "no memory for draws of %u tokens", shape->vocab);
     if (engine->base.slot_bytes && kernels_host_alloc(engine->kernels, engine->base.slot_bytes,
                                                       (void **)&engine->base.slots) != STATUS_OK)
         return error_set(err, STATUS_LIMIT, "no memory for %u swapped KV blocks",
@@ -415,24 +443,13 @@ static void close_engine(struct engine *base)
     if (engine->kernels) {
         int copier_fd;
         (void)!kernels_sync(engine->kernels); /* it may still write what is freed below */
-        for (int i = 0; i < ENGINE_TICKETS; i++) {
-            kernels_host_free(engine->kernels, engine->flights[i].tables);
-            kernels_host_free(engine->kernels, engine->flights[i].logits);
-            kernels_host_free(engine->kernels, engine->flights[i].drawn);
-            free(engine->flights[i].places);
-        }
-        kernels_host_free(engine->kernels, engine->score_rows);
+        give_steps(engine);
         kernels_host_free(engine->kernels, base->slots);
         kernels_host_free(engine->kernels, base->copier.host);
         copier_fd = base->copier.ended_fd;
-        kernels_free(engine->kernels, &engine->tables);
-        kernels_free(engine->kernels, &engine->score_table);
-        kernels_free(engine->kernels, &engine->drawn);
-        kernels_free(engine->kernels, &engine->sample_scratch);
         kernels_free(engine->kernels, &engine->sums);
         if (engine->pool_is_ours)
             kernels_free(engine->kernels, &engine->pool);
-        llama_deinit(&engine->llama);
         weights_unload(engine->kernels, &engine->weights);
         kernels_close(engine->kernels);
         if (copier_fd > 0) /* no stream writes to it any more */
@@ -440,6 +457,19 @@ static void close_engine(struct engine *base)
     }
     sampler_deinit(&engine->sampler);
     free(engine);
+}
+
+static enum status keep_rows(struct engine *base, struct error *err)
+{
+    struct model_engine *engine = (struct model_engine *)base;
+    const uint64_t before = engine->memory.device;
+    give_steps(engine);
+    size_memory(engine, engine->memory.weights);
+    log_info("engine",
+             "msg=\"memory of rows that no step will have is given back\" rows=%u bytes=%" PRIu64
+             " device_bytes=%" PRIu64,
+             base->config.max_rows, before - engine->memory.device, engine->memory.device);
+    return take_steps(engine, err);
 }
 
 static struct engine_limits measure_limits(struct engine *base)
@@ -469,6 +499,7 @@ static void profile_to(struct engine *base, struct kernels_profile *profile)
 
 static const struct engine_ops model_engine_ops = {
     .close = close_engine,
+    .keep_rows = keep_rows,
     .attach_pool = attach_pool,
     .submit = model_engine_submit,
     .wait = model_engine_wait,

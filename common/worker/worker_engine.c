@@ -111,7 +111,7 @@ static enum status open_transport(struct worker *worker, struct error *err)
  * the next prompts and answers wait. So a prefill worker, and any on a GPU, measures the machine's
  * arithmetic and its reading speed, by a pass over the weights. A GPU needs more rows than a CPU;
  * their time beside answers is bounded by chunk_us. */
-static void settle_chunk(struct worker *worker)
+static enum status settle_chunk(struct worker *worker, struct error *err)
 {
     struct worker_config *config = &worker->config;
     const bool gpu = engine_device(worker->engine) == DEVICE_CUDA;
@@ -122,7 +122,7 @@ static void settle_chunk(struct worker *worker)
                                           worker->limits.read_gbs, worker->limits.peak_gflops);
     }
     if (config->chunk_tokens)
-        return;
+        return STATUS_OK;
     if (gpu)
         most = min_u32(WORKER_GPU_CHUNK_TOKENS, max_u32(most, engine_max_rows(worker->engine) -
                                                                   config->max_batch_sequences));
@@ -138,6 +138,7 @@ static void settle_chunk(struct worker *worker)
                  "msg=\"rows that fill a step are measured\" rows=%u read_gbs=%.1f "
                  "peak_gflops=%.0f chunk_tokens=%u",
                  rows, worker->limits.read_gbs, worker->limits.peak_gflops, config->chunk_tokens);
+    return engine_keep_rows(worker->engine, config->max_batch_tokens, err);
 }
 
 /* The CPUs of this process. Computing pins this thread (kernels/cpu/pool.h), and threads that it
@@ -171,9 +172,9 @@ enum status worker_engine_open(struct worker *worker, struct error *err)
             MODULE,
             "msg=\"--context is above the model's own limit, which holds\" context=%u limit=%u",
             worker->config.context, limit);
+    TRY(settle_chunk(worker, err));
     unpin(&cpus);
     TRY(open_transport(worker, err));
-    settle_chunk(worker);
     unpin(&cpus);
     return STATUS_OK;
 }

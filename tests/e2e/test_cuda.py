@@ -164,6 +164,7 @@ def test_mixed_numerics(start_cluster, connect):
     # Without chunk-tokens a GPU is measured; this one is slow. Its first costs are these rates.
     assert re.search(r'msg="rows that fill a step are measured" rows=[1-9]\d* .* chunk_tokens=512', log_of(cluster, "prefill-0"))
     assert "batch_tokens=576 chunk_tokens=512" in log_of(cluster, "prefill-0")
+    assert re.search(r'msg="memory of rows that no step will have is given back" rows=576 bytes=[1-9]', log_of(cluster, "prefill-0"))
 
     def computed():
         return cluster.total("decode-0", "baton_prompt_tokens_computed_total")

@@ -282,6 +282,39 @@ static void test_rows_of_a_gpu_fit(void **state)
     }
 }
 
+/* Rows that no step will have take no memory: another engine on the device gets what they took. */
+static void test_rows_that_are_not_kept_take_no_memory(void **state)
+{
+    (void)state;
+    enum { WANTED = 8192, KEPT = 128 };
+    uint32_t rows_of_other[2];
+    use_emulated("memory=64");
+    for (int keeps = 0; keeps < 2; keeps++) {
+        struct engine_config config = {.model_dir = "tests/golden/models/rope-linear",
+                                       .kernels = {.device = DEVICE_CUDA, .threads = 1},
+                                       .block_tokens = 16,
+                                       .block_count = 8,
+                                       .max_rows = 64,
+                                       .gpu_rows = WANTED,
+                                       .max_sequences = 4,
+                                       .draft_tokens = 63}; /* draws of more rows than are kept */
+        struct engine *engine, *other;
+        struct error err = {""};
+        assert_int_equal(engine_open(&config, &engine, &err), STATUS_OK);
+        if (keeps)
+            assert_int_equal(engine_keep_rows(engine, KEPT, &err), STATUS_OK);
+        assert_int_equal(engine_keep_rows(engine, WANTED, &err), STATUS_OK); /* not more again */
+        assert_int_equal(engine_max_rows(engine), keeps ? KEPT : WANTED);
+        assert_int_equal(engine_attach_pool(engine, NULL, &err), STATUS_OK);
+        config.gpu_rows = 65536;
+        assert_int_equal(engine_open(&config, &other, &err), STATUS_OK);
+        rows_of_other[keeps] = engine_max_rows(other);
+        engine_close(other);
+        engine_close(engine);
+    }
+    assert_true(rows_of_other[1] > rows_of_other[0]);
+}
+
 /* A model without kernels: `auto` takes the CPU, and the device's name insists. */
 static void test_auto_takes_the_cpu_without_kernels(void **state)
 {
@@ -321,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_a_pool_that_fits_is_told),
         cmocka_unit_test(test_a_share_holds_the_scratch),
         cmocka_unit_test(test_rows_of_a_gpu_fit),
+        cmocka_unit_test(test_rows_that_are_not_kept_take_no_memory),
         cmocka_unit_test(test_auto_takes_the_cpu_without_kernels),
     };
     return cmocka_run_group_tests(tests, model_folder_make, model_folder_drop);

@@ -121,6 +121,12 @@ static enum status settle_chunk(struct worker *worker, struct error *err)
         rows = cost_model_saturation_rows(engine_shape(worker->engine), worker->limits.weight_bytes,
                                           worker->limits.read_gbs, worker->limits.peak_gflops);
     }
+    if (gpu && !rows) /* prompts beside answers will have few rows for long */
+        log_warn(
+            MODULE,
+            "msg=\"the GPU could not be measured: the first steps are planned by the speed of a "
+            "CPU\" read_gbs=%.1f peak_gflops=%.0f",
+            worker->limits.read_gbs, worker->limits.peak_gflops);
     if (config->chunk_tokens)
         return STATUS_OK;
     if (gpu)

@@ -5,6 +5,7 @@ import signal
 
 import grpc
 import pytest
+from bare import Bare
 from client import Answer
 from harness import BUILD, GOLDEN, LONG, arm, wait_until
 
@@ -178,3 +179,14 @@ def test_mixed_numerics(start_cluster, connect):
     alone = client.generate(PROMPT, **ASKED)
     assert (alone.timing.prefill_worker, alone.timing.decode_worker) == ("", "decode-0")
     assert computed() == len(PROMPT), "all of it"
+
+
+def test_a_gpu_that_is_not_measured(tmp_path):
+    """The memory of this one is too small for a measurement: the log says what is a guess then."""
+    with open(tmp_path / "log", "wb") as log:
+        worker = Bare("baton-decode", "--name", "decode-0", "--router", "127.0.0.1:1", "--kv-tokens", "2048", "--threads", "1",
+                      model=GOLDEN / "rope-linear", stderr=log, environment={**EMULATED, "BATON_CUDA_EMULATED": "sms=2,memory=11"})
+    assert worker.stop() == 0
+    told = (tmp_path / "log").read_text()
+    assert re.search(r'level=warn .*msg="the GPU could not be measured: .*" read_gbs=\S+ peak_gflops=0\n', told)
+    assert 'rows=0 ' in told and " chunk_tokens=512 " in told

@@ -42,6 +42,7 @@ struct kv_import {
     struct stream_service service;
     uint64_t last_peer_id, asked;
     struct prefill_peer peers[PREFILL_PEERS_MAX];
+    struct lane_speed speed; /* all reads together */
     uint32_t max_blocks;
     struct block_run *block_runs;  /* [max_blocks] */
     struct kv_read_run *read_runs; /* [max_blocks] */
@@ -360,8 +361,10 @@ enum status kv_import_read(struct kv_import *imports, const struct sink_action *
     uint64_t deadline_us = clock_now_us() + imports->worker->config.read_timeout_us;
     enum status status = kv_transport_read(imports->worker->transport, peer->pairing,
                                            imports->read_runs, count, deadline_us, read->cookie);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         lane_speed_on_read(&peer->speed, clock_now_us());
+        lane_speed_on_read(&imports->speed, clock_now_us());
+    }
     return status;
 }
 
@@ -410,8 +413,16 @@ uint64_t kv_import_lane_speed(const struct kv_import *imports, uint64_t id)
     return lane_speed_bytes_per_second(&peer_of(imports, id)->speed);
 }
 
+uint64_t kv_import_link_speed(const struct kv_import *imports)
+{
+    return lane_speed_bytes_per_second(&imports->speed);
+}
+
 void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
 {
+    if (event->kind == KV_EVENT_READ_DONE) /* also of a pairing that was given up */
+        lane_speed_on_read_done(&imports->speed, event->status == STATUS_OK ? event->bytes : 0,
+                                clock_now_us());
     struct prefill_peer *peer = NULL;
     for (int i = 0; i < PREFILL_PEERS_MAX && !peer; i++)
         if (imports->peers[i].pairing == event->peer)

@@ -62,6 +62,8 @@ const char *kv_import_lane(const struct kv_import *imports, uint64_t peer);
 const char *kv_import_lane_reason(const struct kv_import *imports, uint64_t peer);
 /* Recent speed of its reads, in bytes a second; 0: unknown. */
 uint64_t kv_import_lane_speed(const struct kv_import *imports, uint64_t peer);
+/* The same, of the reads from all peers together. */
+uint64_t kv_import_link_speed(const struct kv_import *imports);
 
 void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event);
 

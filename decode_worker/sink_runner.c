@@ -169,6 +169,7 @@ static void send_pulled(struct sink_runner *runner, const struct sink_action *ac
     pulled.lane = (char *)kv_import_lane(runner->imports, action->peer); /* packing only reads it */
     pulled.lane_reason = (char *)kv_import_lane_reason(runner->imports, action->peer);
     pulled.lane_bytes_per_second = kv_import_lane_speed(runner->imports, action->peer);
+    pulled.link_bytes_per_second = kv_import_link_speed(runner->imports);
     pulled.bytes = action->pulled_bytes;
     pulled.bytes_before_complete = action->early_bytes;
     request_notes_pulled(&runner->notes, (struct sequence_key){action->request, action->attempt},

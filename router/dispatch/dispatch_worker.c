@@ -564,6 +564,7 @@ static void on_pulled(struct dispatch *dispatch, struct worker *worker,
     router_metrics_pulled(dispatch->config.metrics, pulled->lane, pulled->bytes);
     struct request *request = find_request(dispatch, pulled->request);
     note_lane(dispatch, worker, request, pulled);
+    worker->learnt.link_bytes_per_second = pulled->link_bytes_per_second;
     if (!request || pulled->attempt != request->life.attempt)
         return;
     request_life_on_sign(&request->life, dispatch->now_us, worker->key, pulled->attempt);

@@ -51,6 +51,7 @@ struct admission_ask admission_ask_of(const struct placement *placement,
     double alone, spoilt;
     miss_by_load(asked, candidates_get(&placement->candidates, won->decode), predicted, &alone,
                  &spoilt);
+    bool links = predicted->link_us > predicted->room_us; /* the longer queue counts */
     bool is_only = TAILQ_FIRST(&placement->all) == placing && !TAILQ_NEXT(placing, all_link);
     return (struct admission_ask){.raw = fmin(raw, 1),
                                   .is_only = is_only,
@@ -62,8 +63,9 @@ struct admission_ask admission_ask_of(const struct placement *placement,
                                   .alone = alone,
                                   .spoilt = spoilt,
                                   .rate = rate / (prefills > 0 ? prefills : fmax(decodes, 1)),
-                                  .room_us = predicted->room_us,
-                                  .room_each_us = predicted->room_each_us,
+                                  .room_us = links ? predicted->link_us : predicted->room_us,
+                                  .room_each_us =
+                                      links ? predicted->link_each_us : predicted->room_each_us,
                                   .steps = is->answer_tokens - 1,
                                   .step_us = predicted->step_us,
                                   .drawing_rate = rate / fmax(decodes, 1),
@@ -168,9 +170,9 @@ static bool gives_up(struct admission_class *of, struct admission_request *reque
 
 /* Returns the misses of others that this request leads to. Each later one that comes while the
  * worker is busy waits as much longer as this prompt takes, and has no slack for that with the
- * probability of that time in its objective. KV is the same kind of queue. Long prompts and short
- * ones count as the mean, or only short ones would be taken under overload; but one that is cached
- * for the most part costs little. */
+ * probability of that time in its objective. KV, or a link, is the same kind of queue. Long prompts
+ * and short ones count as the mean, or only short ones would be taken under overload; but one that
+ * is cached for the most part costs little. */
 static double misses_of_others(const struct admission_class *of, const struct admission_ask *ask,
                                double used)
 {

@@ -159,9 +159,9 @@ struct admission_ask {
     double alone;     /* P(miss) on workers with nothing else to do */
     double spoilt;    /* P(miss) of its TPOT by the answers that its worker draws already */
     double rate;      /* arrivals a us, for each worker that computes prompts */
-    /* It waits for so long for KV at the worker that draws, and each request of its size makes that
-     * so much longer. Its answer takes so many steps there. Arrivals a us, for each worker that
-     * draws. */
+    /* It waits for so long for KV at the worker that draws, or for the link to it, and each request
+     * of its size makes that so much longer. Its answer takes so many steps there. Arrivals a us,
+     * for each worker that draws. */
     double room_us, room_each_us, steps, step_us, drawing_rate;
     double tokens, cached_tokens; /* its prompt's */
     uint64_t now_us;

@@ -33,6 +33,7 @@ struct worker_learnt {
     double chunk_us;     /* most time that prompt rows took of a step with answers; 0: not known */
     double answers_us, prompts_us;  /* lately, of steps with answers: all, and prompt rows' part */
     uint64_t lane_bytes_per_second; /* its last handoff's; 0: not known */
+    uint64_t link_bytes_per_second; /* decode: of all handoffs to it together; 0: not known */
     double kv_bytes_per_token;      /* moved by its last handoff; 0: not known */
     double kv_rows, kv_tokens; /* lately: tokens of its sequences, and the KV that these take */
 };

@@ -238,8 +238,8 @@ static struct arrivals arrivals_of(const struct goodput_pool *pool)
                              .near_tpot = demand->near_tpot / demand->arrivals};
 }
 
-/* Prices the step budget and the KV of answers. Half of an answer's time is left, on average, when
- * an arrival comes to sit beside it. */
+/* Prices the step budget, the link and the KV of answers. Half of an answer's time is left, on
+ * average, when an arrival comes to sit beside it. */
 static double price_of_answer(const struct candidate *worker, const struct arrivals *arrivals,
                               const struct predict_request *request, const struct prediction *is)
 {
@@ -250,6 +250,10 @@ static double price_of_answer(const struct candidate *worker, const struct arriv
     double more_us = is->step_before_us > 0 ? is->step_us - is->step_before_us : 0;
     double price = arrivals->tpot * lives_us * counted_us(more_us, arrivals->near_tpot) / 2 *
                    lacks_slack(is->step_us, arrivals->near_tpot);
+    if (is->link_us > 0) /* arrivals wait for the link behind its handoff, as that waits */
+        price += arrivals->tpot * is->link_us *
+                 counted_us(is->link_each_us / steps, arrivals->near_tpot) *
+                 lacks_slack(is->tpot_us, arrivals->near_tpot);
     if (worker->is.pool_tokens)
         price += fmin(arrivals->tokens * lives_us / fmax(free, 1), 1) * takes / fmax(free, takes);
     return price;

@@ -76,6 +76,8 @@ static struct placement_share decode_share(const struct placement *placement,
     };
     if (!use->prefill && !use->prefilled) /* it computes the prompt too */
         add_prompt(use, &share.part);
+    if (use->prefill && !use->confirmed)
+        share.part.moving_tokens = use->prompt_tokens;
     add_answer(use, &share.part);
     return share;
 }

@@ -210,22 +210,34 @@ double predict_lane_rate(const struct candidate *prefill, const struct candidate
 }
 
 /* Returns the time that the handoff takes after the prompt is computed: the last chunk's bytes, or
- * all that the lane couldn't move in `compute_us`. */
+ * all that the lane couldn't move in `compute_us`, or all that the reader's link still has to move
+ * then. Handoffs that are not done count whole: others come for what has moved of them. */
 static double handoff_us(const struct predict_choice *choice, double prompt, double rows,
-                         double compute_us)
+                         double compute_us, struct prediction *out)
 {
+    double rate = predict_lane_rate(choice->prefill, choice->decode) / 1e6; /* bytes a us */
+    if (rate <= 0)
+        return 0;
     const struct worker_learnt *source = choice->prefill ? choice->prefill->is.learnt : NULL;
     const struct worker_learnt *reader = choice->decode->is.learnt;
-    double rate = predict_lane_rate(choice->prefill, choice->decode) / 1e6; /* bytes a us */
     double each = reader && reader->kv_bytes_per_token > 0 ? reader->kv_bytes_per_token
                   : source                                 ? source->kv_bytes_per_token
                                                            : 0;
-    if (rate <= 0 || each <= 0)
+    if (each <= 0)
         return 0;
     double chunk = source ? source->chunk_rows : 0;
     double last = chunk > 0 && chunk < rows ? chunk : rows;
     double behind = prompt * each - rate * compute_us;
-    return (behind > last * each ? behind : last * each) / rate;
+    double alone_us = (behind > last * each ? behind : last * each) / rate;
+    double link = reader ? (double)reader->link_bytes_per_second / 1e6 : 0;
+    double token_us = each / (link > 0 ? link : rate);
+    double ready_us =
+        choice->way == PREDICT_READER ? choice->ready_us : out->wait_us + out->prefill_us;
+    ready_us = fmax(ready_us, out->room_us); /* it waits for KV meanwhile */
+    double before = (double)choice->decode->books.moving_tokens;
+    out->link_each_us = prompt * token_us;
+    out->link_us = fmax((before + prompt) * token_us - ready_us - alone_us, 0);
+    return alone_us + out->link_us;
 }
 
 double predict_tolerance_us(uint64_t tpot_us, double expected_tokens, uint64_t drawn,
@@ -271,7 +283,7 @@ static void predict_answer(const struct predict_request *request,
     bool reads = choice->way == PREDICT_PAIR || choice->way == PREDICT_READER;
     double prompt = (double)request->prompt_tokens, steps = request->answer_tokens - 1;
     double compute_us = choice->way == PREDICT_READER ? choice->ready_us : out->prefill_us;
-    double moved_us = reads ? handoff_us(choice, prompt, rows, compute_us) : 0;
+    double moved_us = reads ? handoff_us(choice, prompt, rows, compute_us, out) : 0;
     out->step_before_us = predict_step_us(drawer, 0, 0, quantile);
     out->step_us = fmax(predict_step_us(drawer, 1, prompt + 1, quantile), out->step_before_us);
     double room_us = room_after_us(choice, out);
@@ -372,7 +384,7 @@ struct predict_times predict_times(const struct predict_request *request,
     }
     times.room_us = predict_room_steps(draws) * step;
     times.token_us = step + fmax(more_us, 0);
-    times.alone_us += predicted->gap_us - predicted->step_us - after_us +
+    times.alone_us += predicted->gap_us - predicted->step_us - after_us - predicted->link_us +
                       steps * step_us(draws, 0, 0, 1, prompt + steps / 2, COST_P50);
     return times;
 }

@@ -6,7 +6,9 @@
  *
  *   TTFT = age + wait + the uncached rows + one step's own cost for each chunk.
  * The first token comes from the worker that computes the prompt. The handoff is the gap between
- * tokens 1 and 2: only bytes that couldn't move beside the computation count.
+ * tokens 1 and 2: only bytes that couldn't move beside the computation count. Handoffs to one
+ * reader share its link: those that are not done have bytes to move before it, less what moves
+ * until its prompt is computed.
  *
  *   TPOT = (gap + steps for the rest of the answer + prompts that steps carry beside it)
  *          / (answer - 1)
@@ -58,6 +60,9 @@ struct prediction {
     double room_us, room_each_us;
     double prefill_us; /* its own rows, with the steps' own costs */
     double gap_us;     /* between tokens 1 and 2, with the first step */
+    /* Part of gap_us: the time that its handoff waits for others through the reader's link. One
+     * more handoff of its size would take link_each_us of the link. */
+    double link_us, link_each_us;
     /* Steps of the decode worker: without the request, with it. `beside_us`: the
      * whole time that its prompt adds to the steps of the others (PREDICT_LOCAL, _MIRROR). */
     double step_before_us, step_us, beside_us;

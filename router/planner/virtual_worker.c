@@ -68,7 +68,7 @@ static void landed(struct virtual_cluster *cluster, struct virtual_run *run)
                                   .job = {JOB_LANDED, run, run->decode_attempt}};
     run->whole = true;
     run->decode->learnt.lane_bytes_per_second = run->prefill->learnt.lane_bytes_per_second =
-        lane_speed_bytes_per_second(&run->decode->lane);
+        run->decode->learnt.link_bytes_per_second = lane_speed_bytes_per_second(&run->decode->lane);
     virtual_post(cluster, event);
     event.at_us += cluster->config.message_us;
     event.node = run->prefill;

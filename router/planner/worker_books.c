@@ -51,7 +51,7 @@ bool books_parts_equal(const struct books_part *a, const struct books_part *b)
            a->tolerance_weight == b->tolerance_weight && a->rows == b->rows &&
            a->positions == b->positions && a->context == b->context &&
            a->held_tokens == b->held_tokens && a->promised_tokens == b->promised_tokens &&
-           a->variance == b->variance;
+           a->variance == b->variance && a->moving_tokens == b->moving_tokens;
 }
 
 void worker_books_add(struct worker_books *books, const struct books_part *part)
@@ -78,6 +78,7 @@ void worker_books_add(struct worker_books *books, const struct books_part *part)
     books->held_tokens += part->held_tokens;
     books->promised_tokens += part->promised_tokens;
     books->variance += part->variance;
+    books->moving_tokens += part->moving_tokens;
 }
 
 void worker_books_take(struct worker_books *books, const struct books_part *part)
@@ -105,6 +106,7 @@ void worker_books_take(struct worker_books *books, const struct books_part *part
     books->held_tokens -= part->held_tokens;
     books->promised_tokens -= part->promised_tokens;
     books->variance -= part->variance;
+    books->moving_tokens -= part->moving_tokens;
 }
 
 /* Returns the limits of a bucket of lengths. */

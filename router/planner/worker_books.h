@@ -54,6 +54,7 @@ struct worker_books {
     uint64_t held_tokens;     /* KV in use, and reserved for prompts */
     uint64_t promised_tokens; /* KV when all answers have their expected length */
     uint64_t variance;        /* tokens squared: promised_tokens may err so much */
+    uint64_t moving_tokens;   /* decode: prompts of handoffs to it that are not done */
 };
 
 /* The work that a worker was given, and the part of it that came late: halved now and then. Not a
@@ -70,7 +71,7 @@ struct books_part {
     uint16_t slack_weight, tolerance_weight;
     uint64_t rows, positions; /* prefill */
     uint64_t context;         /* drawing or coming */
-    uint64_t held_tokens, promised_tokens, variance;
+    uint64_t held_tokens, promised_tokens, variance, moving_tokens;
 };
 
 void worker_books_add(struct worker_books *books, const struct books_part *part);

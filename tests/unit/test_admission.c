@@ -413,13 +413,15 @@ static void test_the_choice_that_won_tells_of_others(void **state)
         placement_arrived(&placement, &requests[i], 0, 0);
     for (int i = 0; i < 2; i++)
         assert_false(admission_ask_of(&placement, &requests[i], &asked, &won, 0).is_only);
-    for (int room = 0; room < 2; room++) { /* KV is such a queue, too */
+    for (int queue = 0; queue < 3; queue++) { /* KV is such a queue, too, and so is a link */
         struct admission_class of = distrusted();
         requests[0].predicted = (struct prediction){.prefill_us = 100000,
                                                     .step_us = 10000,
-                                                    .wait_us = room ? 0 : 500000,
-                                                    .room_us = room ? 1000000 : 0,
-                                                    .room_each_us = 100000};
+                                                    .wait_us = queue ? 0 : 500000,
+                                                    .room_us = queue == 1 ? 1000000 : 0,
+                                                    .room_each_us = queue == 1 ? 100000 : 0,
+                                                    .link_us = queue == 2 ? 1000000 : 0,
+                                                    .link_each_us = 100000};
         struct admission_ask ask = admission_ask_of(&placement, &requests[0], &asked, &won, 0.3);
         assert_int_equal(judge_new(&of, &ask, &rng), ADMISSION_TAKEN);
         ask.rate = ask.drawing_rate = 4e-5;

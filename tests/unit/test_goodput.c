@@ -287,7 +287,7 @@ static void test_slack_has_a_price_while_requests_arrive(void **state)
     assert_near(pair(w, &w->d).price, 0);
 }
 
-/* Seconds of prefill, room in steps and room in the pool each have one. */
+/* Seconds of prefill, room in steps, room in the pool and a link each have one. */
 static void test_each_kind_of_room_has_a_price(void **state)
 {
     struct world *w = *state;
@@ -307,7 +307,15 @@ static void test_each_kind_of_room_has_a_price(void **state)
     assert_near(score(w, PREDICT_READER, &w->d).price, 0);
     w->demand = all;
     w->demand.ttft = 0;
-    assert_true(score(w, PREDICT_READER, &w->d).price > 0);
+    double steps = score(w, PREDICT_READER, &w->d).price;
+    assert_true(steps > 0);
+    const struct books_part moves = {.moving_tokens = 100000};
+    w->d.learnt.kv_bytes_per_token = 1000;
+    w->d.learnt.lane_bytes_per_second = w->d.learnt.link_bytes_per_second = 1000000000;
+    assert_near(score(w, PREDICT_READER, &w->d).price, steps); /* an idle link is free */
+    worker_books_add(&w->d.is.books, &moves);
+    assert_true(score(w, PREDICT_READER, &w->d).price > 1.001 * steps);
+    worker_books_take(&w->d.is.books, &moves);
     /* Its chunks lengthen the steps of answers that arrive. */
     struct predict_choice local = {.way = PREDICT_LOCAL, .decode = &w->d.is};
     struct goodput_score whole, cached;

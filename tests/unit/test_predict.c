@@ -212,9 +212,57 @@ static void test_the_handoff_is_a_gap_of_the_bytes_that_are_left(void **state)
     assert_near(predict_lane_rate(&p.is, &d.is), 10000000);
     out = of(&REQUEST, choice);
     assert_near(out.gap_us, 51200 - compute_us + step_us); /* most couldn't move meanwhile */
+    assert_near(out.link_us, 0);                           /* it waits for no other */
     struct predict_choice reader = {
         .way = PREDICT_READER, .prefill = &p.is, .decode = &d.is, .ready_us = compute_us};
     assert_near(of(&REQUEST, reader).gap_us, out.gap_us);
+}
+
+/* Handoffs to one reader have bytes to move before it, from whichever worker. */
+static void test_handoffs_share_the_link_of_their_reader(void **state)
+{
+    (void)state;
+    struct worker p, d;
+    reset(&p, ROLE_PREFILL);
+    reset(&d, ROLE_DECODE);
+    d.learnt.kv_bytes_per_token = 1000;
+    d.learnt.lane_bytes_per_second = 500000000;  /* two pairings share it: 2 us a token */
+    d.learnt.link_bytes_per_second = 1000000000; /* 1 us a token */
+    struct predict_choice choice = {.way = PREDICT_PAIR, .prefill = &p.is, .decode = &d.is};
+    struct prediction alone = of(&REQUEST, choice);
+    assert_near(alone.link_us, 0);
+    assert_near(alone.link_each_us, 512);
+    const struct books_part moves = {.coming = true, .context = 2000, .moving_tokens = 2000};
+    for (int i = 0; i < 20; i++)
+        worker_books_add(&d.is.books, &moves);
+    double ready_us = alone.prefill_us, all_us = 40000 + 512;
+    struct prediction out = of(&REQUEST, choice);
+    assert_near(out.link_us, all_us - ready_us - 512); /* its last chunk's 256 rows need as long */
+    assert_near(out.gap_us, all_us - ready_us + out.step_us);
+    assert_near(out.tpot_us, out.step_us + (all_us - ready_us) / 100);
+    assert_near(out.ttft_us, alone.ttft_us);
+    /* The time that it takes on idle workers stays the same. */
+    struct predict_times times = predict_times(&REQUEST, &choice, &out, 101);
+    assert_near(times.alone_us, predict_times(&REQUEST, &choice, &alone, 101).alone_us);
+    assert_near(times.token_us, out.tpot_us);
+    struct predict_choice reader = {
+        .way = PREDICT_READER, .prefill = &p.is, .decode = &d.is, .ready_us = 1000};
+    assert_near(of(&REQUEST, reader).gap_us, all_us - 1000 + out.step_us);
+    struct predict_choice local = {.way = PREDICT_LOCAL, .decode = &d.is};
+    assert_near(of(&REQUEST, local).link_us, 0);
+    holds_prompt(&p, PRIORITY_NORMAL, 256); /* bytes move while it waits, too */
+    struct prediction later = of(&REQUEST, choice);
+    assert_near(later.link_us, out.link_us - later.wait_us);
+    d.is.is.pool_tokens = 1000; /* and while it waits for KV */
+    draws(&d, 1, 512, 20);
+    struct prediction crowded = of(&REQUEST, choice);
+    assert_true(crowded.room_us > later.wait_us + later.prefill_us);
+    assert_near(crowded.link_us, all_us - crowded.room_us - 512);
+    d.is.is.pool_tokens = 0;
+    later = of(&REQUEST, choice);
+    out.step_us = later.step_us;
+    d.learnt.link_bytes_per_second = 0; /* a reader that doesn't tell: as the lane */
+    assert_near(of(&REQUEST, choice).gap_us, 2 * all_us - later.wait_us - ready_us + out.step_us);
 }
 
 static void test_prompts_beside_an_answer_lengthen_its_steps(void **state)
@@ -571,6 +619,7 @@ int main(void)
         cmocka_unit_test(test_the_step_is_that_of_all_rows),
         cmocka_unit_test(test_prompts_share_the_steps_of_answers),
         cmocka_unit_test(test_the_handoff_is_a_gap_of_the_bytes_that_are_left),
+        cmocka_unit_test(test_handoffs_share_the_link_of_their_reader),
         cmocka_unit_test(test_prompts_beside_an_answer_lengthen_its_steps),
         cmocka_unit_test(test_tpot_is_a_budget),
         cmocka_unit_test(test_an_answer_that_has_begun_has_what_is_left),

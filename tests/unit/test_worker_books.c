@@ -108,6 +108,7 @@ static void any_event(struct life *life)
 struct sums {
     uint64_t requests[PRIORITIES], rows[PRIORITIES], positions[PRIORITIES], slack, tolerance;
     uint64_t drawing, coming, drawing_context, coming_context, held, promised, variance, left;
+    uint64_t moving;
 };
 
 static void add_prompt_sums(struct sums *sum, const struct placement_use *use)
@@ -143,6 +144,7 @@ static void add_sums(struct sums *sum, const struct placement_use *use, bool dec
     if (use->drawing && end - use->prompt_tokens >= 16 && end - use->prompt_tokens < 32)
         sum->left++;
     sum->tolerance += use->tolerance_us > 0 ? use->weight : 0;
+    sum->moving += use->prefill && !use->confirmed ? use->prompt_tokens : 0;
 }
 
 /* The set has the buckets that aren't 0. */
@@ -185,6 +187,7 @@ static void check_sums(const struct sums *sum, const struct worker_books *books)
     assert_int_equal(books->held_tokens, sum->held);
     assert_int_equal(books->promised_tokens, sum->promised);
     assert_int_equal(books->variance, sum->variance);
+    assert_int_equal(books->moving_tokens, sum->moving);
     assert_int_equal(books->left[4].rows, sum->left);
 }
 

@@ -4,7 +4,7 @@ import random
 import grpc
 import pytest
 from client import Answer, pb, reason_of, request
-from harness import GOLDEN, failpoint, wait_until
+from harness import GOLDEN, IN_TURNS, failpoint, wait_until
 
 PROMPT = [random.Random(5).randrange(3, 380) for _ in range(200)]
 ASKED = dict(temperature=1, seed=6, max_tokens=24, ignore_eos=True, logits_hash=True, logprobs=3)
@@ -50,7 +50,8 @@ def test_choices_survive_the_death_of_a_decode_worker(start_cluster, connect):
     undisturbed = start_cluster(model=GOLDEN / "llama-wide", decode=2)
     expected, _ = choices_of(connect(undisturbed).start(PROMPT, n=3, **ASKED), 3)
     undisturbed.stop()
-    cluster = start_cluster(model=GOLDEN / "llama-wide", decode=2, process_environment={"decode-0": failpoint("decode.after_tokens", "kill@9")})
+    cluster = start_cluster(model=GOLDEN / "llama-wide", decode=2, flags=IN_TURNS,
+                            process_environment={"decode-0": failpoint("decode.after_tokens", "kill@9")})
     cluster.expected_exit = 1
     answers, _ = choices_of(connect(cluster).start(PROMPT, n=3, **ASKED), 3)
     assert [hit[1] for hit in cluster.failpoint_hits()] == ["kill"]

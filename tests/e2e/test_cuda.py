@@ -7,7 +7,7 @@ import grpc
 import pytest
 from bare import Bare
 from client import Answer
-from harness import BUILD, GOLDEN, LONG, arm, wait_until
+from harness import BUILD, GOLDEN, IN_TURNS, LONG, arm, wait_until
 
 DRIVER = BUILD / "tests/libcuda-emulated.so"
 PROMPT = list(range(20, 53))
@@ -47,7 +47,7 @@ def test_a_cluster_on_one_device(start_cluster, connect, cause):
     losses = {"decode-1": FAILED, "decode-2": TOLD[cause]}
     lost = {name: {**emulated, "BATON_CUDA_EMULATED": "sms=2,late=1,memory=64," + loss[0]} for name, loss in losses.items()}
     cluster = start_cluster(model=GOLDEN / "rope-linear", decode=3, compute="fast", settings={"chunk-tokens": 16, "kv-tokens": 2048},
-                            process_environment={"prefill-0": emulated, "decode-0": emulated, **lost})
+                            flags=IN_TURNS, process_environment={"prefill-0": emulated, "decode-0": emulated, **lost})
     cluster.expected_exit = 1
     client = connect(cluster)
     for name in ("prefill-0", "decode-0", "decode-1"):

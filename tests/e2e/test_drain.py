@@ -14,7 +14,7 @@ import grpc
 import pytest
 from client import pb, reason_of
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from harness import GOLDEN, LONG, alive, failpoint, wait_until
+from harness import GOLDEN, IN_TURNS, LONG, alive, failpoint, wait_until
 
 PROMPT = [20 + i for i in range(200)]
 ASKED = dict(temperature=1, seed=9, max_tokens=24, ignore_eos=True, logits_hash=True)
@@ -263,7 +263,7 @@ def test_weights_are_replaced_in_place_under_load(start_cluster, connect, tmp_pa
 
 def test_a_worker_at_its_deadline_hands_its_requests_over(start_cluster, connect):
     """The other decode worker goes on with what this one had not ended: no token is lost or comes twice."""
-    cluster = start_cluster(model=GOLDEN / "llama-wide", decode=2, flags=["--drain-timeout", "500ms"],  # five of its reports
+    cluster = start_cluster(model=GOLDEN / "llama-wide", decode=2, flags=[*IN_TURNS, "--drain-timeout", "500ms"],  # five of its reports
                             process_environment={"decode-0": failpoint("step.computing", "hang@20")})  # long before an answer ends
     client = connect(cluster)
     asked = dict(ASKED, max_tokens=200)

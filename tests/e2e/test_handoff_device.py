@@ -1,6 +1,6 @@
 """Handoffs between workers whose KV pools are in the memory of a device (kernels/deferred): the same bytes as on the CPU, pulled over tcp
 through bounded buffers, and computed again where the prefill worker is gone. The CPU touches no such memory, or the worker ends."""
-from harness import GOLDEN
+from harness import GOLDEN, IN_TURNS
 
 PROMPTS = [list(range(20, 20 + tokens)) for tokens in (17, 33, 70)]  # one block and a token; two; several chunks
 ASKED = dict(max_tokens=6, ignore_eos=True, temperature=1, seed=4, logits_hash=True)
@@ -8,7 +8,8 @@ DECODES = ("decode-0", "decode-1")
 
 
 def test_handoffs_between_devices(start_cluster, connect):
-    cluster = start_cluster(model=GOLDEN / "llama", decode=2, settings={"chunk-tokens": 32, "kv-tokens": 1024, "block-tokens": 16, "prefix-cache": "false"},
+    cluster = start_cluster(model=GOLDEN / "llama", decode=2, flags=IN_TURNS,
+                            settings={"chunk-tokens": 32, "kv-tokens": 1024, "block-tokens": 16, "prefix-cache": "false"},
                             process_environment={"prefill-0": {"BATON_DEVICE": "deferred"}, "decode-0": {"BATON_DEVICE": "deferred-late"},
                                                  "decode-1": {"BATON_DEVICE": "cpu"}})
     client = connect(cluster)

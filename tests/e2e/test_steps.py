@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 from bare import Bare
 from client import Answer
-from harness import GOLDEN, arm, get, wait_until
+from harness import GOLDEN, IN_TURNS, arm, get, wait_until
 
 PROMPT = list(range(20, 90))
 ASKED = dict(max_tokens=12, ignore_eos=True, temperature=1, seed=4)
@@ -35,7 +35,7 @@ def cluster(start_cluster, tmp_path):
     points = tmp_path / "points"
     points.write_text("")
     every = {"BATON_FAILPOINTS": f"@{points}"}
-    made = start_cluster(model=GOLDEN / "llama", decode=2, restart=True,
+    made = start_cluster(model=GOLDEN / "llama", decode=2, restart=True, flags=IN_TURNS,
                          settings={"chunk-tokens": 32, "prefix-cache": "false", "step-stall": "1s", "failed-steps": 3},
                          process_environment={"prefill-0": every, "decode-1": {**every, "BATON_DEVICE": "deferred"}, "decode-0": {**every, "BATON_TEST_PROTOCOL_VERSION": "4"}})
     made.points = points

@@ -107,8 +107,9 @@ void *cuda_host_alloc(struct kernels *kernels, size_t bytes)
 void cuda_host_free(struct kernels *kernels, void *memory)
 {
     struct cuda *self = kernels->state;
-    (void)!cuda_enter(self); /* memory of the host outlives a lost device */
-    (void)!cuda_check(self, self->driver.host_free(memory), "cuMemFreeHost");
+    /* A lost device may still do copies that are queued: then it goes with the context. */
+    if (cuda_enter(self) == STATUS_OK)
+        (void)!cuda_check(self, self->driver.host_free(memory), "cuMemFreeHost");
 }
 
 /* --- transfers --- */

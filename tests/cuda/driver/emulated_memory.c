@@ -12,12 +12,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_MEMORIES   4096
-#define MAX_HELD       64
-#define PAGE           4096
-#define GRANULARITY    ((size_t)2 << 20)
-#define MEMORY_PATTERN 0xa5
-#define OUR_SEALS      (F_SEAL_SHRINK | F_SEAL_GROW) /* tell its memory from other files */
+#define MAX_HOST_PIECES 256
+#define MAX_MEMORIES    4096
+#define MAX_HELD        64
+#define PAGE            4096
+#define GRANULARITY     ((size_t)2 << 20)
+#define MEMORY_PATTERN  0xa5
+#define OUR_SEALS       (F_SEAL_SHRINK | F_SEAL_GROW) /* tell its memory from other files */
 
 /* Memory of cuMemCreate, or of another process. */
 struct allocation {
@@ -345,6 +346,18 @@ int cuMemSetAccess(uint64_t address, size_t bytes, const struct cuda_access *acc
     return emulated_leave(CUDA_OK);
 }
 
+/* --- memory of the host --- */
+
+static void *host_pieces[MAX_HOST_PIECES]; /* NULL: no piece */
+
+static void **host_piece(const void *memory)
+{
+    for (size_t i = 0; i < MAX_HOST_PIECES; i++)
+        if (host_pieces[i] == memory)
+            return &host_pieces[i];
+    abort(); /* too many, or one that is not there */
+}
+
 void memory_drop_all(void)
 {
     for (size_t i = 0; i < memory_count; i++)
@@ -353,11 +366,12 @@ void memory_drop_all(void)
         if (allocations[i].bytes)
             close(allocations[i].fd);
     memset(allocations, 0, sizeof allocations);
+    for (size_t i = 0; i < MAX_HOST_PIECES; i++)
+        free(host_pieces[i]);
+    memset(host_pieces, 0, sizeof host_pieces);
     memory_count = used_bytes = 0;
     is_open = false;
 }
-
-/* --- memory of the host --- */
 
 int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
 {
@@ -368,6 +382,7 @@ int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
         posix_memalign(memory, PAGE, bytes) != 0)
         return emulated_leave(CUDA_OUT_OF_MEMORY);
     memset(*memory, MEMORY_PATTERN, bytes);
+    *host_piece(NULL) = *memory;
     calls.host_now++;
     return emulated_leave(CUDA_OK);
 }
@@ -375,9 +390,12 @@ int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
 int cuMemFreeHost(void *memory)
 {
     int result = emulated_enter();
-    free(memory); /* a lost device keeps nothing of the host */
-    calls.host_now -= result == CUDA_OK;
-    return result == CUDA_OK ? emulated_leave(CUDA_OK) : result;
+    if (result != CUDA_OK) /* it goes with the context */
+        return result;
+    *host_piece(memory) = NULL;
+    free(memory);
+    calls.host_now--;
+    return emulated_leave(CUDA_OK);
 }
 
 int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)

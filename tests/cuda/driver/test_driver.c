@@ -594,6 +594,25 @@ static void test_a_device_that_tells_an_error_is_lost(void **state)
     }
 }
 
+/* A copy that a lost device still does writes to memory that is there (AddressSanitizer). */
+static void test_host_memory_stays_while_a_lost_device_writes(void **state)
+{
+    (void)state;
+    struct kernels *kernels = open_emulated("late=1,xid=79,xid_at=0");
+    struct device_health health;
+    kernels_event event;
+    uint32_t word = 7, *host;
+    struct buffer buffer = fixture_buffer(kernels, &word, sizeof word);
+    assert_int_equal(kernels_host_alloc(kernels, sizeof *host, (void **)&host), STATUS_OK);
+    assert_int_equal(kernels_read_back(kernels, KERNELS_STEPS, &buffer, 0, host, sizeof *host),
+                     STATUS_OK);
+    assert_int_equal(kernels_record(kernels, KERNELS_STEPS, &event), STATUS_OK);
+    assert_int_equal(kernels_watch_device(kernels, 60000, &health), STATUS_UNAVAILABLE);
+    kernels_host_free(kernels, host);
+    kernels_free(kernels, &buffer);
+    kernels_close(kernels);
+}
+
 /* Host memory is the caller's again when a copy's record fails: nothing reads it later. */
 static void test_a_failed_record_leaves_no_copy(void **state)
 {
@@ -634,6 +653,7 @@ int main(void)
         cmocka_unit_test(test_a_failed_record_leaves_no_copy),
         cmocka_unit_test(test_a_device_tells_its_numbers),
         cmocka_unit_test(test_a_device_that_tells_an_error_is_lost),
+        cmocka_unit_test(test_host_memory_stays_while_a_lost_device_writes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,8 +58,9 @@ def test_a_cluster_on_one_device(start_cluster, connect, cause):
     for _ in range(40):
         if all("its device is lost" in log_of(cluster, name) for name in losses):
             break
-        again = client.generate(PROMPT, **ASKED)
-        assert (again.ids, again.hashes) == (first.ids, first.hashes)
+        # Side by side: one at a time may all go to the worker that is measured as the fastest.
+        for again in [answer_of(call) for call in [client.start(PROMPT, **ASKED) for _ in range(6)]]:
+            assert (again.ids, again.hashes) == (first.ids, first.hashes)
     for name, (_, told) in losses.items():
         log = log_of(cluster, name)
         assert all(text in log for text in [*told, "its device is lost", "code=device_lost"])

@@ -207,7 +207,7 @@ def test_a_whole_dry_run(tmp_path):
 @pytest.mark.skipif(not os.environ.get("BATON_LONG") or not (HERE.parents[1] / "build/release/tests/device_speed").exists(), reason="tests/run --long, with a release build")
 def test_the_payload_is_small_and_runs(tmp_path):
     """Unpacked elsewhere: programs find their libraries beside them, and each other."""
-    packed = subprocess.run([HERE / "pack", "--out", tmp_path], text=True, capture_output=True, timeout=300)
+    packed = subprocess.run([HERE / "pack", "--out", tmp_path], text=True, capture_output=True, timeout=800)
     assert packed.returncode == 0, packed.stdout + packed.stderr
     with tarfile.open(tmp_path / "payload.tar.xz") as payload:
         payload.extractall(tmp_path, filter="data")

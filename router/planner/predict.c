@@ -280,8 +280,8 @@ static void predict_answer(const struct predict_request *request,
                            const struct predict_choice *choice, const struct candidate *drawer,
                            double rows, enum cost_quantile quantile, struct prediction *out)
 {
-    bool reads = choice->way == PREDICT_PAIR || choice->way == PREDICT_READER;
     double prompt = (double)request->prompt_tokens, steps = request->answer_tokens - 1;
+    bool reads = choice->way == PREDICT_PAIR || choice->way == PREDICT_READER;
     double compute_us = choice->way == PREDICT_READER ? choice->ready_us : out->prefill_us;
     double moved_us = reads ? handoff_us(choice, prompt, rows, compute_us, out) : 0;
     out->step_before_us = predict_step_us(drawer, 0, 0, quantile);
@@ -289,8 +289,10 @@ static void predict_answer(const struct predict_request *request,
     double room_us = room_after_us(choice, out);
     out->gap_us = moved_us + room_us + out->step_us;
     out->known &= is_known(drawer);
-    if (steps <= 0)
+    if (steps <= 0) {
+        out->link_us = 0; /* it isn't handed off */
         return;
+    }
     /* Prompts that the worker computes meanwhile lengthen its steps. A prompt of its own has had
      * them before it. */
     double beside =

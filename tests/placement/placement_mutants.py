@@ -383,6 +383,7 @@ ALL = [
     Mutant("links_unshared", "each handoff has its reader's link for itself", "predict.c", "double before = (double)choice->decode->books.moving_tokens;", "double before = 0;"),
     Mutant("links_wait_not", "nothing moves through a reader's link while a prompt waits", "predict.c", "choice->ready_us : out->wait_us + out->prefill_us;", "choice->ready_us : out->prefill_us;"),
     Mutant("links_wait_for_room", "nothing moves through a reader's link while a prompt waits for KV", "predict.c", "    ready_us = fmax(ready_us, out->room_us); /* it waits for KV meanwhile */\n", ""),
+    Mutant("one_token_moves", "an answer of one token waits for a link", "predict.c", "        out->link_us = 0; /* it isn't handed off */\n", ""),
     Mutant("links_are_lanes", "a reader's link is as fast as its last lane", "predict.c", "double token_us = each / (link > 0 ? link : rate);", "double token_us = each / rate;"),
     Mutant("late_readers_gain", "a prompt that waits finds its reader emptier", "predict.c", "predict_step_us(drawer, 1, prompt + 1, quantile)", "predict_step_us(drawer, out->wait_us > 0 ? 0 : 1, prompt + 1, quantile)"),
     Mutant("first_reader_teaches", "errors are those of a reader that was given up", "placement.c", "        request->predicted.tpot_us = is.tpot_us;\n", ""),

@@ -250,6 +250,9 @@ static void test_handoffs_share_the_link_of_their_reader(void **state)
     assert_near(of(&REQUEST, reader).gap_us, all_us - 1000 + out.step_us);
     struct predict_choice local = {.way = PREDICT_LOCAL, .decode = &d.is};
     assert_near(of(&REQUEST, local).link_us, 0);
+    struct predict_request one_token = REQUEST; /* its prefill worker draws it */
+    one_token.answer_tokens = 1;
+    assert_near(of(&one_token, choice).link_us, 0);
     holds_prompt(&p, PRIORITY_NORMAL, 256); /* bytes move while it waits, too */
     struct prediction later = of(&REQUEST, choice);
     assert_near(later.link_us, out.link_us - later.wait_us);

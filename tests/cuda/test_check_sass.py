@@ -51,6 +51,12 @@ def test_other_architectures_have_empty_layers(tmp_path):
     assert done.returncode == 1 and done.stdout.splitlines()[-1] == f"sm_80 {NAME}: isn't empty"
 
 
+def test_only_code_of_a_default_build_may_not_spill(tmp_path):
+    code, name = ["0040 HMMA.16816.F32.BF16 R24, R20, R2, R24", "0060 STL [R1], R2"], "attention_bf16_128"
+    done = check(tmp_path, sass(LAYER) + sass(code, "sm_80", name) + sass(code, "sm_100", name))
+    assert done.returncode == 1 and [line for line in done.stdout.splitlines() if "local" in line] == [f"sm_80 {name}: 1 accesses of local memory"]
+
+
 def test_without_kernels_it_is_not_run(tmp_path):
     done = check(tmp_path, "")
     assert (done.returncode, done.stdout) == (77, "not run: built without the CUDA kernels\n")

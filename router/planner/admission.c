@@ -117,10 +117,10 @@ static void count_share(struct admission_lengths *lengths, struct admission_requ
         count_debt(lengths, request->tenth - 1, attains);
 }
 
-/* Returns how heavy the overload is, 0 .. 1. */
-static double heavy_of(const struct admission_class *of)
+/* Returns how heavy an overload is in which this part is shed, 0 .. 1. */
+static double heavy_of(double shed)
 {
-    return fmin(of->shed / ADMISSION_HEAVY, 1);
+    return fmin(shed / ADMISSION_HEAVY, 1);
 }
 
 /* Returns the probability with which a request of the tenth passes. */
@@ -157,8 +157,12 @@ static bool gives_up(struct admission_class *of, struct admission_request *reque
         of->calibrations[ADMISSION_TURN].requests < CALIBRATION_LEAST)
         return false;
     request->tossed = true;
-    if (cuts[ADMISSION_TENTHS - 2] - cuts[0] < ADMISSION_SPREAD ||
-        rng_unit(rng) < pow(pass_of(&of->lengths, request->tenth - 1), heavy_of(of)))
+    if (cuts[ADMISSION_TENTHS - 2] - cuts[0] < ADMISSION_SPREAD)
+        return false;
+    double heavy = heavy_of(1 - (1 - of->shed) * (1 - of->given_up));
+    bool passes = rng_unit(rng) < pow(pass_of(&of->lengths, request->tenth - 1), heavy);
+    of->given_up += (!passes - of->given_up) / ADMISSION_REQUESTS;
+    if (passes)
         return false;
     count_debt(&of->lengths, request->tenth - 1, 0);
     of->judged_us = ask->now_us;
@@ -180,7 +184,7 @@ static double misses_of_others(const struct admission_class *of, const struct ad
     double prompt_us = is_cached ? fmin(ask->prompt_us, of->prompt_us) : of->prompt_us;
     double misses = ask->others * (is_long ? of->prompt_us / ask->prompt_us : 1);
     if (used < ask->raw) /* theirs are predicted by the same errors */
-        misses *= 1 - (1 - used / ask->raw) * (1 - heavy_of(of));
+        misses *= 1 - (1 - used / ask->raw) * (1 - heavy_of(of->shed));
     if (of->objective.ttft_us)
         misses += ask->rate * ask->wait_us * prompt_us / (double)of->objective.ttft_us;
     /* An answer like this one may wait for so long and attain its TPOT. */

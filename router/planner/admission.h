@@ -52,9 +52,11 @@
  * prior). Both are relative to what the tenth would attain on a worker with nothing
  * else to do, so that prompts that are too long for their TTFT anyway hold up none. The tenth that
  * is worst off, and all within ADMISSION_FAIR of it, always pass. `heavy` grows from 0 to 1 with
- * the part that is beyond the bound: under light overload a share costs more than it gives. The
- * coin is tossed only while requests are shed, most find no free worker, and lengths differ. The
- * tenths are streaming quantiles of the length's logarithm (Robbins and Monro, 1951).
+ * the part that is beyond the bound or given up: under light overload a share costs more than it
+ * gives. If those that are given up didn't count, the coin would make the overload look light that
+ * it is tossed for, and let others pass while a length attains no more. The coin is tossed only
+ * while requests are shed, most find no free worker, and lengths differ. The tenths are streaming
+ * quantiles of the length's logarithm (Robbins and Monro, 1951).
  *
  * Memory: the caller's; admission_class_init sets it up. Owner: one thread. */
 #ifndef BATON_ROUTER_PLANNER_ADMISSION_H
@@ -118,6 +120,7 @@ struct admission_class {
     /* Means over the last requests: the shares beyond the bound, and that found no free worker, the
      * time of their prompts and their tokens (0: not known). */
     double shed, crowded, prompt_us, prompt_tokens;
+    double given_up;    /* a mean, too: the share of those that a coin was tossed for */
     double credit;      /* requests to let through */
     uint64_t judged_us; /* the last new one */
     /* held: waits, or was placed as one of those. refuted: was held or let through, and attained */

@@ -195,6 +195,28 @@ static void test_the_outcome_counts_in_the_share_of_its_length(void **state)
                 of.lengths.tenths[0].lately == before);
 }
 
+/* Few of those that pass are beyond the bound, as the coin keeps the others away: it must not make
+ * the overload look light. When lengths attain alike again, nothing of that is left. */
+static void test_requests_that_are_given_up_show_the_overload(void **state)
+{
+    (void)state;
+    struct rng rng = rng_seeded(26);
+    struct admission_class of = shedding(&rng);
+    struct admission_lengths lengths = of.lengths;
+    double passed[2] = {0};
+    for (int i = 0; i < 6000; i++) {
+        bool even = i >= 3000;
+        of.lengths = lengths;
+        of.lengths.tenths[9].lately = even ? 1 : 0.3;
+        of.shed = ADMISSION_HEAVY / 4;
+        const struct admission_ask ask = of_length(0, SURE_HIT, 0);
+        bool taken = judge_new(&of, &ask, &rng) == ADMISSION_TAKEN;
+        passed[even] += i % 3000 >= 1000 && taken;
+    }
+    assert_true(near(passed[0] / 2000, 0.3 / ADMISSION_FAIR));
+    assert_true(passed[1] / 2000 >= 1 && of.given_up < 1e-6);
+}
+
 static void test_a_held_request_is_not_given_up(void **state)
 {
     (void)state;
@@ -217,6 +239,7 @@ int main(void)
         cmocka_unit_test(test_others_give_up_for_a_length_that_is_worst_off),
         cmocka_unit_test(test_lengths_attain_alike_under_overload),
         cmocka_unit_test(test_the_outcome_counts_in_the_share_of_its_length),
+        cmocka_unit_test(test_requests_that_are_given_up_show_the_overload),
         cmocka_unit_test(test_a_held_request_is_not_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -198,7 +198,7 @@ static void check_calibration(const struct shape *shape, double rate, enum drift
     struct contest_result result = run(&contest);
     for (int later = 0; later < 2; later++) {
         uint32_t count;
-        double error = contest_error(&result.bins[ADMISSION_TURN][later], &count);
+        double error = contest_error(&result.bins[0][ADMISSION_TURN][later], &count);
         print_message("%s, %s: error %.3f of %u\n", names[drift], later ? "after" : "before", error,
                       count);
         assert_true(count >= 60);

@@ -139,9 +139,10 @@ static void fill_bins(const struct audience *audience, uint32_t first, uint32_t 
         const struct virtual_outcome *outcome = &audience->outcomes[i];
         if (outcome->status == TERMINAL_OVERLOADED || (i >= middle && i < middle + settle))
             continue;
+        uint32_t class = audience_class(audience, audience->request_of[i]);
         for (int stage = 0; stage < ADMISSION_STAGES; stage++) {
             double miss = outcome->miss[stage].used;
-            struct contest_bins *bins = &result->bins[stage][i >= middle];
+            struct contest_bins *bins = &result->bins[class][stage][i >= middle];
             uint32_t bin = miss < 0 ? 0 : (uint32_t)(miss * CONTEST_BINS);
             bin = bin < CONTEST_BINS ? bin : CONTEST_BINS - 1;
             bins->count[bin] += miss >= 0;

@@ -8,6 +8,7 @@
 #define CONTEST_DECILES     10
 #define CONTEST_BINS        10
 #define CONTEST_MAX_WORKERS 32
+#define CONTEST_CLASSES     2
 
 struct shape {
     const char *name;
@@ -54,8 +55,8 @@ struct contest_result {
     double attainment, deciles[CONTEST_DECILES]; /* by prompt length, the shortest first */
     double ttft_s[3], tpot_s[3];                 /* P50, P90, P99 of answered ones */
     double cached;                               /* share of prompt tokens */
-    /* P(miss) of requests that weren't rejected: before the drift, and 2,000 later. */
-    struct contest_bins bins[ADMISSION_STAGES][2];
+    /* P(miss) of requests of a class that weren't rejected: before the drift, and 2,000 later. */
+    struct contest_bins bins[CONTEST_CLASSES][ADMISSION_STAGES][2];
     uint64_t hash;
     bool consistent;
 };

@@ -278,14 +278,17 @@ static void table_calibration(const struct settings *settings, const struct shap
         contest.drift = d;
         contest.rate = settings->load * knee * (shape->prefills + shape->decodes);
         run_seeds(settings, contest, &mean);
-        printf("| %s |", drifts[d]);
-        for (int stage = ADMISSION_STAGES - 1; stage >= 0; stage--)
-            for (int later = 0; later < 2; later++) {
-                uint32_t count;
-                double error = contest_error(&mean.bins[stage][later], &count);
-                printf(" %.3f (%u) |", error, count);
-            }
-        printf("\n");
+        bool two = workload->other.ttft_us || workload->other.tpot_us;
+        for (int class = 0; class <= two; class ++) {
+            printf("| %s%s |", drifts[d], class ? ", other class" : "");
+            for (int stage = ADMISSION_STAGES - 1; stage >= 0; stage--)
+                for (int later = 0; later < 2; later++) {
+                    uint32_t count;
+                    double error = contest_error(&mean.bins[class][stage][later], &count);
+                    printf(" %.3f (%u) |", error, count);
+                }
+            printf("\n");
+        }
         fflush(stdout);
     }
 }

@@ -7,6 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_SEGMENTS 512
+#define PREFIXES      60
+#define DOCUMENTS     (1ull << 63) /* their words' names, beside those of conversations */
+
 /* -------------------------------------------------------------------------------------- traces */
 
 /* Opens a trace for load_plan_read_*, which read a path: that of a pipe from gzip. */
@@ -22,6 +26,22 @@ static FILE *unpack(const char *folder, const char *name, char path[32], struct 
     return pipe;
 }
 
+/* Adds a copy of a request without a parent, due at that time. `mark`: bits of its words' names. */
+static enum status add_copy(struct load_plan *plan, const struct load_plan *from, uint32_t i,
+                            uint64_t at_ns, uint64_t mark, struct error *err)
+{
+    struct load_request request = from->requests[i];
+    struct load_segment segments[MOST_SEGMENTS];
+    ASSERT(request.segment_count <= MOST_SEGMENTS);
+    for (uint32_t s = 0; s < request.segment_count; s++) {
+        segments[s] = from->segments[request.first_segment + s];
+        segments[s].name |= mark;
+    }
+    request.at_ns = at_ns;
+    request.input_tokens = 0; /* load_plan_add counts its segments */
+    return load_plan_add(plan, request, segments, request.segment_count, err);
+}
+
 /* Adds `count` requests of a trace in a row, from a place that depends on the seed, at the rate
  * that was asked for: all its gaps are stretched alike. */
 static enum status add_window(struct load_plan *plan, const struct load_plan *trace,
@@ -34,12 +54,8 @@ static enum status add_window(struct load_plan *plan, const struct load_plan *tr
              span_ns = trace->requests[first + count - 1].at_ns - begun_ns;
     double stretch = count / ask->rate * 1e9 / (double)(span_ns ? span_ns : 1);
     for (uint32_t i = first; i < first + count; i++) {
-        struct load_request request = trace->requests[i];
-        const struct load_segment *segments = trace->segments + request.first_segment;
-        uint32_t segment_count = request.segment_count;
-        request.at_ns = (uint64_t)((double)(request.at_ns - begun_ns) * stretch);
-        request.input_tokens = 0; /* load_plan_add counts its segments */
-        TRY(load_plan_add(plan, request, segments, segment_count, err));
+        double later_ns = (double)(trace->requests[i].at_ns - begun_ns);
+        TRY(add_copy(plan, trace, i, (uint64_t)(later_ns * stretch), 0, err));
     }
     return STATUS_OK;
 }
@@ -131,11 +147,35 @@ static enum status build_prefixes(struct load_plan *plan, const struct workload_
                                   struct error *err)
 {
     const struct load_prefixes prefixes = {
-        .prefix = 1600, .suffix = 100, .output = 80, .prefixes = 60};
+        .prefix = 1600, .suffix = 100, .output = 80, .prefixes = PREFIXES};
     const struct load_arrivals arrivals = {.rate = ask->rate, .burstiness = 1};
     TRY(load_plan_add_prefixes(plan, &prefixes, ask->count, ask->seed, err));
     load_plan_set_arrivals(plan, &arrivals, ask->seed + 1);
     return STATUS_OK;
+}
+
+/* Conversations and questions about documents in turns: every second request's class is `other`. */
+static enum status build_mixed(struct load_plan *plan, const struct workload_ask *ask,
+                               struct error *err)
+{
+    struct workload_ask half = *ask;
+    struct load_plan parts[2];
+    half.count = (ask->count + 1) / 2;
+    half.rate = ask->rate / 2;
+    load_plan_init(&parts[0]), load_plan_init(&parts[1]);
+    enum status status = build_conversation(&parts[0], &half, err);
+    half.count += PREFIXES; /* it makes as many for each */
+    if (status == STATUS_OK)
+        status = build_prefixes(&parts[1], &half, err);
+    for (uint32_t i = 0; status == STATUS_OK && i < ask->count; i++) {
+        const struct load_plan *from = &parts[i % 2];
+        status = i / 2 < from->request_count
+                     ? add_copy(plan, from, i / 2, from->requests[i / 2].at_ns,
+                                i % 2 ? DOCUMENTS : 0, err)
+                     : error_set(err, STATUS_INVALID, "the trace has too few requests");
+    }
+    load_plan_deinit(&parts[0]), load_plan_deinit(&parts[1]);
+    return status;
 }
 
 enum status workload_build_equal(struct load_plan *plan, const struct workload_ask *ask,
@@ -181,6 +221,14 @@ const struct workload workloads[] = {
      .objective = {.ttft_us = 800000, .tpot_us = 80000},
      .max_tokens = 80,
      .build = build_prefixes},
+    {.name = "mixed",
+     .help = "conversations, and questions about documents: two classes",
+     .objective = {.ttft_us = 1000000, .tpot_us = 100000},
+     .other = {.ttft_us = 800000, .tpot_us = 80000},
+     .max_tokens = 1024,
+     .other_max_tokens = 80,
+     .needs_data = true,
+     .build = build_mixed},
     {.name = "fixed",
      .help = "512 tokens, answers of 64, Poisson",
      .objective = {.ttft_us = 400000, .tpot_us = 40000},
@@ -199,6 +247,12 @@ const struct workload *workload_find(const char *name)
 }
 
 /* ------------------------------------------------------------------------------------- clients */
+
+uint32_t audience_class(const struct audience *audience, uint32_t request)
+{
+    const struct slo_objective *other = &audience->workload->other;
+    return other->ttft_us || other->tpot_us ? request % 2 : 0;
+}
 
 static uint64_t next_us(void *context)
 {
@@ -228,20 +282,21 @@ static void take(void *context, uint64_t id, struct virtual_request *request)
     audience->prompts[at] = prompt;
     audience->answers[at] = answer;
     audience->taken++;
-    const struct slo_objective *objective = &audience->workload->objective,
-                               *other = &audience->workload->other;
-    bool is_other = (other->ttft_us || other->tpot_us) && at % 2;
-    uint32_t most = audience->workload->max_tokens;
+    const struct workload *workload = audience->workload;
+    bool is_other = audience_class(audience, at);
+    uint32_t most =
+        is_other && workload->other_max_tokens ? workload->other_max_tokens : workload->max_tokens;
     if (prompt + most > WORKLOAD_CONTEXT)
         most = WORKLOAD_CONTEXT - prompt;
-    *request = (struct virtual_request){.prompt_tokens = prompt,
-                                        .answer_tokens = answer,
-                                        .max_tokens = answer > most ? answer : most,
-                                        .timeout_us = audience->timeout_us,
-                                        .priority = PRIORITY_NORMAL,
-                                        .slo_class = audience->classless ? SLO_NONE : is_other,
-                                        .objective = is_other ? *other : *objective,
-                                        .percentile = SLO_USUAL_PERCENTILE};
+    *request =
+        (struct virtual_request){.prompt_tokens = prompt,
+                                 .answer_tokens = answer,
+                                 .max_tokens = answer > most ? answer : most,
+                                 .timeout_us = audience->timeout_us,
+                                 .priority = PRIORITY_NORMAL,
+                                 .slo_class = audience->classless ? SLO_NONE : is_other,
+                                 .objective = is_other ? workload->other : workload->objective,
+                                 .percentile = SLO_USUAL_PERCENTILE};
 }
 
 /* The prompt of an earlier turn, its answer, and the new words. */

@@ -20,7 +20,9 @@ struct workload_ask {
 struct workload {
     const char *name, *help;
     struct slo_objective objective, other; /* other: every second request's class; 0: one class */
-    uint32_t max_tokens; /* as its clients set it, or the answer's length if that is more */
+    /* As its clients set it, or the answer's length if that is more. other_max_tokens: those of the
+     * other class; 0: the same. */
+    uint32_t max_tokens, other_max_tokens;
     bool needs_data;
     enum status (*build)(struct load_plan *plan, const struct workload_ask *ask, struct error *err);
     struct load_lengths lengths; /* workload_build_equal's */
@@ -54,5 +56,7 @@ struct audience {
 void audience_open(struct audience *audience);
 void audience_close(struct audience *audience);
 struct virtual_clients audience_clients(struct audience *audience);
+/* Returns the class of a request of the plan: 0, or 1 for the workload's other one. */
+uint32_t audience_class(const struct audience *audience, uint32_t request);
 
 #endif

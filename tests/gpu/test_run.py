@@ -110,9 +110,19 @@ def test_a_run_holds_its_bound(tmp_path, set_up, flags, share):
     assert "no time" in outcomes or share < 1
 
 
+def test_parts_side_by_side_may_end_at_once(tmp_path):
+    """Each writes results.json whole. Parts that lack time end at once."""
+    options = gpu_run.options_of(["--total", "0"])
+    names = [name for name in gpu_run.choose(options) if not parts.PARTS[name].alone]
+    for _ in range(50):
+        rows = gpu_run.run_all(types.SimpleNamespace(out=tmp_path), options, names, 1000, clock=lambda: 1000)
+        assert [row["outcome"] for row in rows] == ["no time"] * len(names)
+        assert {row["part"] for row in json.loads((tmp_path / "results.json").read_text())["parts"]} == set(names)
+
+
 def test_named_parts_have_their_own_limits_alone():
     assert gpu_run.options_of(["whole", "sanitizer"]).total == gpu_run.options_of(["--dry"]).total == float("inf")
-    assert [gpu_run.options_of(flags).total for flags in ([], ["--quick"], ["decode", "--total", "9"])] == [300, 120, 9]
+    assert [gpu_run.options_of(flags).total for flags in ([], ["--quick"], ["decode", "--total", "9"], ["--total", "0"])] == [300, 120, 9, 0]
 
 
 @needs_driver

@@ -4,8 +4,8 @@
 too (-warn-spills); code for the architectures that tests/run --long adds may spill.
 The main loops of linear layers for sm_90a have neither a barrier of the block nor a fence of the device: rings of mbarriers alone keep their groups in step.
 
-It needs NVIDIA's cuobjdump, of the toolkit or of tests/requirements.txt. Without a fat binary it ends with 77: ctest shows it as not
-run."""
+It needs NVIDIA's cuobjdump, of the toolkit or of tests/requirements.txt. Without a folder it ends with 77: the build has no kernels, and
+ctest shows it as not run."""
 import collections
 import os
 import pathlib
@@ -23,7 +23,7 @@ PLACE = re.compile(r"/\*([0-9a-f]{4,})\*/")
 BRANCH = re.compile(r"\bBRA(?:\.\S+)? (?:\S+, )?0x([0-9a-f]+)")
 MAY_NOT_SPILL = ("sm_80", "sm_90a")
 STOPS = re.compile(r"\b(BAR\.SYNC|MEMBAR\.\w+\.(?:GPU|SYS)|UCGABAR_\w+)")
-READ = "Function : |arch = |MMA|LDL|STL|BRA|BAR"  # of 150 MB
+READ = "Function : |arch = |MMA|LDL|STL|BRA|BAR"  # all that is read; the whole text has 150 MB
 
 
 def disassemble(cuobjdump, fatbin):
@@ -92,13 +92,15 @@ def mistakes(kernels):
 
 
 def main():
-    fatbins = sorted(pathlib.Path(sys.argv[1]).glob("*.fatbin")) if sys.argv[1:] else []
+    if not sys.argv[1:]:
+        print("not run: built without the CUDA kernels")
+        sys.exit(77)
+    fatbins = sorted(pathlib.Path(sys.argv[1]).glob("*.fatbin"))
     package = sysconfig.get_path("purelib") + "/nvidia/cu13/bin"
     places = os.pathsep.join([os.environ.get("PATH", ""), os.environ.get("CUDA_HOME", "") + "/bin", "/usr/local/cuda/bin", package])
     cuobjdump = shutil.which("cuobjdump", path=places)
     if not fatbins:
-        print("not run: built without the CUDA kernels")
-        sys.exit(77)
+        sys.exit(f"{sys.argv[1]} has no fat binaries: the build isn't complete")
     if not cuobjdump:
         sys.exit("there is no cuobjdump: pip install -r tests/requirements.txt")
     kernels = read("".join(disassemble(cuobjdump, fatbin) for fatbin in fatbins))

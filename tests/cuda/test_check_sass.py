@@ -17,7 +17,8 @@ def sass(code, architecture="sm_90a", name=NAME):
     return f"arch = {architecture}\n\t\tFunction : {name}\n" + "".join(f"        /*{place}*/                   {rest} ;   /* 0x03e0 */\n" for place, rest in words)
 
 
-def check(folder, text, has_cuobjdump=True):
+def check(folder, text, has_cuobjdump=True, has_kernels=True):
+    folders = [folder] if has_kernels else []  # as CMake calls it
     tools = folder / "bin"
     tools.mkdir()
     if has_cuobjdump:
@@ -25,10 +26,11 @@ def check(folder, text, has_cuobjdump=True):
         (tools / "cuobjdump").chmod(0o755)
     if text:
         (folder / "linear.fatbin").write_text(text)
-    # Isolated, and without a module's place, it finds no other cuobjdump than ours.
-    program = "import runpy, sys, sysconfig; sysconfig.get_path = lambda name: ''; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-    path = f"{tools}:/usr/bin:/bin"
-    return subprocess.run([sys.executable, "-c", program, CHECK, folder], text=True, capture_output=True, env={**os.environ, "PATH": path, "CUDA_HOME": ""})
+    # It finds no other cuobjdump than ours: the first folder of the path is the only one that it looks into.
+    program = ("import os, runpy, shutil, sys; which = shutil.which; shutil.which = lambda name, path: which(name, path=path.split(os.pathsep)[0]); "
+               "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')")
+    path = f"{tools}:{os.environ['PATH']}"
+    return subprocess.run([sys.executable, "-c", program, CHECK, *folders], text=True, capture_output=True, env={**os.environ, "PATH": path})
 
 
 @pytest.mark.parametrize("code, found", [
@@ -58,11 +60,15 @@ def test_only_code_of_a_default_build_may_not_spill(tmp_path):
 
 
 def test_without_kernels_it_is_not_run(tmp_path):
-    done = check(tmp_path, "")
+    done = check(tmp_path, "", has_kernels=False)
     assert (done.returncode, done.stdout) == (77, "not run: built without the CUDA kernels\n")
 
 
-@pytest.mark.skipif(pathlib.Path("/usr/local/cuda/bin/cuobjdump").exists(), reason="the toolkit's cuobjdump is here")
+def test_a_build_that_lacks_its_kernels_fails(tmp_path):
+    done = check(tmp_path, "")
+    assert done.returncode == 1 and done.stderr == f"{tmp_path} has no fat binaries: the build isn't complete\n"
+
+
 def test_without_cuobjdump_it_fails(tmp_path):
     done = check(tmp_path, sass(LAYER), has_cuobjdump=False)
     assert done.returncode == 1 and "pip install -r tests/requirements.txt" in done.stderr

@@ -110,7 +110,8 @@ static enum status open_transport(struct worker *worker, struct error *err)
 /* Settles the prompt rows of a step. More rows than keep the machine busy would only make readers,
  * the next prompts and answers wait. So a prefill worker, and any on a GPU, measures the machine's
  * arithmetic and its reading speed, by a pass over the weights. A GPU needs more rows than a CPU;
- * their time beside answers is bounded by chunk_us. */
+ * their time beside answers is bounded by chunk_us. The engine keeps memory for the rows alone that
+ * a step may have then. */
 static enum status settle_chunk(struct worker *worker, struct error *err)
 {
     struct worker_config *config = &worker->config;

@@ -107,7 +107,7 @@ void *cuda_host_alloc(struct kernels *kernels, size_t bytes)
 void cuda_host_free(struct kernels *kernels, void *memory)
 {
     struct cuda *self = kernels->state;
-    /* A lost device may still do copies that are queued: then it goes with the context. */
+    /* A lost device may still do copies that are queued: the memory goes with the context then. */
     if (cuda_enter(self) == STATUS_OK)
         (void)!cuda_check(self, self->driver.host_free(memory), "cuMemFreeHost");
 }

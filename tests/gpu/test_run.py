@@ -140,6 +140,13 @@ def test_a_part_that_fails_is_told(tmp_path):
         assert ("differs: batch=" in ended.stdout) == bool(spoil)
 
 
+@pytest.mark.parametrize("read, why", [(lambda output: output["rate"], "TypeError: "), (lambda output: 1 / 0, "ZeroDivisionError: "), (json.loads, "JSONDecodeError: ")])
+def test_output_that_is_not_as_expected_fails_its_part_alone(tmp_path, monkeypatch, read, why):
+    monkeypatch.setitem(parts.PARTS, "build", parts.Part("", 60, lambda machine: [["true"]], read))
+    row = gpu_run.run_part(types.SimpleNamespace(out=tmp_path, environment=dict(os.environ)), "build", 60)
+    assert row["outcome"] == "failed" and row["why"].startswith(why) and row["facts"] == {}
+
+
 def test_unknown_parts_and_limits_are_refused(tmp_path):
     for arguments in (["nothing"], ["--limit", "build"], ["--limit", "nothing=3"]):
         done, results, _ = run(tmp_path, *arguments)

@@ -420,9 +420,11 @@ uint64_t kv_import_link_speed(const struct kv_import *imports)
 
 void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
 {
-    if (event->kind == KV_EVENT_READ_DONE) /* also of a pairing that was given up */
-        lane_speed_on_read_done(&imports->speed, event->status == STATUS_OK ? event->bytes : 0,
-                                clock_now_us());
+    if (event->kind == KV_EVENT_READ_DONE) { /* also of a pairing that was given up */
+        lane_speed_on_read_done(&imports->speed, event->bytes, clock_now_us());
+        if (event->status != STATUS_OK) /* one peer may have hung: that isn't the link's speed */
+            lane_speed_forget(&imports->speed, clock_now_us());
+    }
     struct prefill_peer *peer = NULL;
     for (int i = 0; i < PREFILL_PEERS_MAX && !peer; i++)
         if (imports->peers[i].pairing == event->peer)

@@ -1,5 +1,5 @@
 /* lane_speed: reads that overlap count their time once, idle time doesn't count, and old reads
- * fade. */
+ * fade. Forgotten ones count no more. */
 #include "common/base/domain/link_model.h"
 
 #include <setjmp.h>
@@ -44,11 +44,27 @@ static void test_a_lane_that_slowed_down_shows_it(void **state)
     assert_in_range(lane_speed_bytes_per_second(&speed), 99u * MB, 110u * MB);
 }
 
+static void test_a_read_that_hung_is_forgotten(void **state)
+{
+    (void)state;
+    struct lane_speed speed = {0};
+    lane_speed_on_read(&speed, 1000);
+    lane_speed_on_read_done(&speed, 10 * MB, 2000);
+    lane_speed_on_read(&speed, 3000);
+    lane_speed_on_read(&speed, 5002000);
+    lane_speed_on_read_done(&speed, 0, 5003000);
+    lane_speed_forget(&speed, 5003000);
+    assert_int_equal(lane_speed_bytes_per_second(&speed), 0);
+    lane_speed_on_read_done(&speed, 10 * MB, 5004000); /* it went on beside it */
+    assert_int_equal(lane_speed_bytes_per_second(&speed), 10000ull * MB);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_overlapping_reads_and_idle_time),
         cmocka_unit_test(test_a_lane_that_slowed_down_shows_it),
+        cmocka_unit_test(test_a_read_that_hung_is_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

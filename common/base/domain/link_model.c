@@ -111,6 +111,11 @@ void lane_speed_on_read_done(struct lane_speed *speed, uint64_t bytes, uint64_t 
     }
 }
 
+void lane_speed_forget(struct lane_speed *speed, uint64_t now_us)
+{
+    *speed = (struct lane_speed){.under_way = speed->under_way, .busy_since_us = now_us};
+}
+
 uint64_t lane_speed_bytes_per_second(const struct lane_speed *speed)
 {
     return speed->busy_us ? (uint64_t)((double)speed->bytes * 1e6 / (double)speed->busy_us) : 0;

@@ -46,6 +46,8 @@ struct lane_speed {
 void lane_speed_on_read(struct lane_speed *speed, uint64_t now_us);
 /* `bytes`: 0 for a read that failed. */
 void lane_speed_on_read_done(struct lane_speed *speed, uint64_t bytes, uint64_t now_us);
+/* Reads are measured anew from now on, also those under way. */
+void lane_speed_forget(struct lane_speed *speed, uint64_t now_us);
 /* Returns 0 if nothing is known yet. */
 uint64_t lane_speed_bytes_per_second(const struct lane_speed *speed);
 

@@ -229,8 +229,9 @@ static double handoff_us(const struct predict_choice *choice, double prompt, dou
     double last = chunk > 0 && chunk < rows ? chunk : rows;
     double behind = prompt * each - rate * compute_us;
     double alone_us = (behind > last * each ? behind : last * each) / rate;
-    double link = reader ? (double)reader->link_bytes_per_second / 1e6 : 0;
-    double token_us = each / (link > 0 ? link : rate);
+    /* It moves what one pair moves, at least: others may be slow, or have hung. */
+    double link = fmax(reader ? (double)reader->link_bytes_per_second / 1e6 : 0, rate);
+    double token_us = each / link;
     double ready_us =
         choice->way == PREDICT_READER ? choice->ready_us : out->wait_us + out->prefill_us;
     ready_us = fmax(ready_us, out->room_us); /* it waits for KV meanwhile */

@@ -266,6 +266,8 @@ static void test_handoffs_share_the_link_of_their_reader(void **state)
     out.step_us = later.step_us;
     d.learnt.link_bytes_per_second = 0; /* a reader that doesn't tell: as the lane */
     assert_near(of(&REQUEST, choice).gap_us, 2 * all_us - later.wait_us - ready_us + out.step_us);
+    d.learnt.link_bytes_per_second = 1000; /* others' reads were slow: at least as the lane */
+    assert_near(of(&REQUEST, choice).gap_us, 2 * all_us - later.wait_us - ready_us + out.step_us);
 }
 
 static void test_prompts_beside_an_answer_lengthen_its_steps(void **state)

@@ -25,11 +25,6 @@ static const char *const transport_names[] = {"auto", "shm", "tcp", "cuda", "rdm
 static const char *const off_on[] = {"off", "on", NULL};
 static const char *const log_level_names[] = {"debug", "info", "warn", "error", NULL};
 
-#define PASSED_ROW(row, field, word, text, ...)                                                    \
-    {                                                                                              \
-        .name = row, .type = CONFIG_STRING, AT(passed.field), .default_text = "", .value = word,   \
-        .help = text, __VA_ARGS__                                                                  \
-    }
 /* Copies the device of worker `index`: workers take those of the list in turns. Returns how many
  * devices are in the list. */
 static uint64_t take_device(const char *devices, uint64_t index, char *out, size_t size)
@@ -54,6 +49,11 @@ static enum status check_devices(const char *devices, struct error *err)
     return STATUS_OK;
 }
 
+#define PASSED_ROW(row, field, word, text, ...)                                                    \
+    {                                                                                              \
+        .name = row, .type = CONFIG_STRING, AT(passed.field), .default_text = "", .value = word,   \
+        .help = text, __VA_ARGS__                                                                  \
+    }
 #define AT(field) CONFIG_AT(struct up_settings, field)
 static const struct config_setting settings_table[] = {
     {"prefill", CONFIG_U64, AT(prefill), "1", "0", "64", .help = "Prefill workers of each model"},

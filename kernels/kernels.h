@@ -294,7 +294,7 @@ void kernels_free(struct kernels *kernels, struct buffer *buffer); /* without ad
 enum status kernels_adopt(struct kernels *kernels, void *address, size_t bytes,
                           struct buffer *buffer) WARN_UNUSED;
 /* Allocates host memory for transfers: pinned where the device wants that. STATUS_LIMIT: no
- * memory. */
+ * memory. On a lost device it stays until kernels_close: copies may still be queued. */
 enum status kernels_host_alloc(struct kernels *kernels, size_t bytes, void **memory) WARN_UNUSED;
 void kernels_host_free(struct kernels *kernels, void *memory); /* NULL is fine */
 

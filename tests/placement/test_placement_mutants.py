@@ -22,7 +22,7 @@ OWN_TESTS = {"breaker.c": ["test_breaker.c"], "step_watch.c": ["test_step_watch.
 OTHER_TESTS = ["test_placement.c", "test_worker_books.c", "test_candidates.c", "test_route_policy.c", "test_route_blocked.c", "test_calibration.c",
                "test_admission.c", "test_admission_lengths.c", "test_decision_log.c", "test_prompt_names.c", "test_placement_policy.c", "test_policy_draws.c", "test_deadline_estimate.c"]
 TESTS = sorted(f"tests/unit/{name}" for name in {*OTHER_TESTS, *sum(OWN_TESTS.values(), [])})
-FEW = {"SEEDS": 400, "EVENTS": 4000, "POLICY_SEEDS": 100}
+FEW = {"SEEDS": 400, "EVENTS": 4000, "POLICY_SEEDS": 300}
 
 
 @pytest.fixture(scope="module")

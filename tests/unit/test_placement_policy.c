@@ -41,6 +41,7 @@ struct world {
     struct goodput_request request;
     struct policy_ask ask;
     struct route_request asked;
+    struct route_handle handle; /* for which a reader is chosen */
 };
 
 static uint64_t pick(struct world *w, uint64_t below)
@@ -81,6 +82,7 @@ static void random_books(struct world *w, struct candidate *worker)
     worker_books_add(books, &beside);
     books->held_tokens = books->drawing.context + pick(w, 1000);
     books->promised_tokens = 2 * books->held_tokens;
+    books->moving_tokens = worker->is.role == ROLE_DECODE ? pick(w, 4) * 400 : 0;
 }
 
 static void add_worker(struct world *w, enum worker_role role, uint64_t key)
@@ -94,6 +96,9 @@ static void add_worker(struct world *w, enum worker_role role, uint64_t key)
     w->learnt[key].chunk_rows = pick(w, 3) ? 512 : (uint32_t)pick(w, 200);
     w->learnt[key].answers_us = 1e6;
     w->learnt[key].prompts_us = pick(w, 3) ? 0 : 2e4;
+    w->learnt[key].lane_bytes_per_second = (pick(w, 4) != 0) * (100000 << pick(w, 10));
+    w->learnt[key].link_bytes_per_second = pick(w, 2) * (100000 << pick(w, 10));
+    w->learnt[key].kv_bytes_per_token = pick(w, 4) ? 2000 : 0;
     struct route_worker worker = {.key = key,
                                   .role = role,
                                   .ready = pick(w, 8) != 0,
@@ -140,8 +145,9 @@ static void world_init(struct world *w, uint64_t seed, enum placement_policy pol
                                            w->prefills + 1 + pick(w, w->decodes)),
                          STATUS_OK);
     w->request = (struct goodput_request){
-        .is = {.prompt_tokens = PROMPT,
-               .answer_tokens = 1 + (double)pick(w, 200),
+        .is = {.age_us = (double)(pick(w, 2) * pick(w, 400000)),
+               .prompt_tokens = PROMPT,
+               .answer_tokens = 1 + (double)pick(w, 2 << pick(w, 8)),
                .answer_p90_tokens = 300,
                .objective = {.ttft_us = pick(w, 4) ? 5000 << pick(w, 8) : 0,
                              .tpot_us = pick(w, 4) ? 500 << pick(w, 8) : 0}},
@@ -218,11 +224,13 @@ static struct predict_choice choice_of(const struct group *g, enum predict_way w
     double cached = cached_at(g, computes);
     uint32_t rest = (uint32_t)ceil((PROMPT - cached) / BLOCK);
     uint64_t evicted = BLOCK * prefix_index_evicts(g->w->index, computes->is.key, rest);
+    bool reads = way == PREDICT_READER && g->w->ask.policy == PLACEMENT_GOODPUT;
     return (struct predict_choice){.way = way,
-                                   .prefill = prefill,
+                                   .prefill = reads ? g->w->ask.holder : prefill,
                                    .decode = decode,
                                    .cached_tokens = (uint64_t)cached,
-                                   .evicted_tokens = g->stage == POLICY_DECODE ? 0 : evicted};
+                                   .evicted_tokens = g->stage == POLICY_DECODE ? 0 : evicted,
+                                   .ready_us = reads ? g->w->ask.ready_us : 0};
 }
 
 static void latencies(const struct group *g, const struct candidate *worker, double *ttft,
@@ -384,7 +392,7 @@ static void goodput_costs(const struct world *w, const struct predict_choice *ch
     t->of[4] = score.is.ttft_us;
 }
 
-/* Goodput without classes: predicted times of one worker by itself. */
+/* Goodput without classes: predicted times of one worker by itself, from now on. */
 struct times {
     double ttft, tpot, prefill;
 };
@@ -399,7 +407,8 @@ static struct times times_of(const struct group *g, const struct candidate *work
                                                        : PREDICT_LOCAL,
                                              prefills ? worker : NULL, prefills ? NULL : worker);
     predict(&g->w->request.is, &choice, COST_P50, &is);
-    return (struct times){decodes ? 0 : is.ttft_us, prefills ? 0 : is.tpot_us, is.prefill_us};
+    double ttft = decodes ? 0 : is.ttft_us - g->w->request.is.age_us;
+    return (struct times){ttft, prefills ? 0 : is.tpot_us, is.prefill_us};
 }
 
 /* The same; a worker of unknown cost is to the best known one as if both were unknown. */
@@ -472,9 +481,8 @@ static const struct candidate *soonest(const struct group *g)
     return found;
 }
 
-static bool can_prefill(const struct world *w, const struct candidate *p)
+static bool can_prefill(const struct candidate *p)
 {
-    (void)w;
     return p->is.ready && p->is.capacity_tokens >= PROMPT && p->is.requests < p->is.max_requests;
 }
 
@@ -514,7 +522,7 @@ static void sort_out(struct world *w, struct groups *groups)
         struct group *prefills = &groups->prefills, *decodes = &groups->decodes,
                      *alone = &groups->alone;
         if (key <= w->prefills) {
-            if (can_prefill(w, worker))
+            if (can_prefill(worker))
                 prefills->items[prefills->count++] = worker;
             continue;
         }
@@ -582,6 +590,30 @@ static struct terms terms_alone(struct groups *groups, const struct candidate *d
     return t;
 }
 
+/* Looks at every reader of the handle. Returns how many there are. */
+static unsigned look_at_readers(struct world *w, struct terms *best,
+                                const struct route_choice *chosen, struct terms *mine)
+{
+    struct group readers = {.w = w, .stage = POLICY_DECODE};
+    for (uint64_t key = w->prefills + 1; key <= w->prefills + w->decodes; key++) {
+        const struct candidate *d = candidates_get(&w->candidates, key);
+        if (can_decode(w, d) && !candidate_misfits(d, w->handle.prefill))
+            readers.items[readers.count++] = d;
+    }
+    for (size_t i = 0; i < readers.count; i++) {
+        const struct candidate *d = readers.items[i];
+        struct terms t = terms_of(&readers, d);
+        struct predict_choice choice = choice_of(&readers, PREDICT_READER, NULL, d);
+        if (w->ask.policy == PLACEMENT_GOODPUT && w->ask.has_classes)
+            goodput_costs(w, &choice, &t);
+        else if (w->ask.policy == PLACEMENT_GOODPUT)
+            even_times(&readers, d, NULL, &t.of[2]);
+        *best = !i || less(&t, best) ? t : *best;
+        *mine = chosen->decode == d->is.key ? t : *mine;
+    }
+    return (unsigned)readers.count;
+}
+
 /* Looks at every choice. Returns how many there are. */
 static unsigned look_at_all(struct world *w, struct terms *best, const struct route_choice *chosen,
                             struct terms *mine)
@@ -605,6 +637,35 @@ static unsigned look_at_all(struct world *w, struct terms *best, const struct ro
             *mine = chosen->prefill == p->is.key && chosen->decode == d->is.key ? t : *mine;
         }
     return count;
+}
+
+/* The second choice, of the reader, when the prompt starts. */
+static void test_a_reader_is_the_best_of_all_by_each_policy(void **state)
+{
+    (void)state;
+    static struct world w;
+    unsigned seeds = repeats("POLICY_SEEDS", 500);
+    for (int policy = 0; policy < PLACEMENT_POLICY_COUNT; policy++) {
+        unsigned chosen = 0;
+        for (uint64_t seed = 1; seed <= seeds; seed++) {
+            world_init(&w, seed, (enum placement_policy)policy);
+            w.asked.ends_at_prefill = w.asked.local = false;
+            w.handle = (struct route_handle){
+                .prefill = 1 + pick(&w, w.prefills + 1), .model_hash = 7, .numerics_id = 9};
+            w.handle.prefill = w.handle.prefill > w.prefills ? 100 : w.handle.prefill; /* gone */
+            w.ask.holder = candidates_get(&w.candidates, w.handle.prefill);
+            w.ask.ready_us = (double)pick(&w, 1000000);
+            struct route_choice choice = route_handle(&w.candidates, 0, &w.asked, &w.handle, NULL);
+            struct terms best = {0}, mine = {{INFINITY}};
+            unsigned count = look_at_readers(&w, &best, &choice, &mine);
+            if ((choice.outcome == ROUTE_PLACED) != (count > 0) || (count && less(&best, &mine)))
+                fail_msg("%s, seed %llu: not the best of %u", placement_policy_names[policy],
+                         (unsigned long long)seed, count);
+            chosen += count > 1;
+            world_end(&w);
+        }
+        assert_true(chosen > seeds / 2);
+    }
 }
 
 static void test_a_choice_is_the_best_of_all_by_each_policy(void **state)
@@ -726,26 +787,13 @@ static void test_decode_workers_alone_are_found_among_many(void **state)
     }
 }
 
-static void test_reserves(void **state)
-{
-    (void)state;
-    static const struct {
-        uint32_t total;
-        size_t pools;
-        uint32_t reserve;
-    } cases[] = {{4096, 1, 2048}, {4096, 2, 1024}, {4096, 3, 682}, {4096, 16, 128},
-                 {4, 2, 1},       {3, 2, 0},       {1, 16, 0},     {UINT32_MAX, 1, 2147483647}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_int_equal(placement_reserve(cases[i].total, cases[i].pools), cases[i].reserve);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_choice_is_the_best_of_all_by_each_policy),
+        cmocka_unit_test(test_a_reader_is_the_best_of_all_by_each_policy),
         cmocka_unit_test(test_the_holder_of_a_prefix_is_found_among_many),
         cmocka_unit_test(test_decode_workers_alone_are_found_among_many),
-        cmocka_unit_test(test_reserves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

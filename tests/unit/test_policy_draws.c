@@ -549,6 +549,19 @@ static void test_kv_is_shared_where_no_prompts_are_computed(void **state)
     queue_end(&q);
 }
 
+static void test_reserves(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t total;
+        size_t pools;
+        uint32_t reserve;
+    } cases[] = {{4096, 1, 2048}, {4096, 2, 1024}, {4096, 3, 682}, {4096, 16, 128},
+                 {4, 2, 1},       {3, 2, 0},       {1, 16, 0},     {UINT32_MAX, 1, 2147483647}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(placement_reserve(cases[i].total, cases[i].pools), cases[i].reserve);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -566,6 +579,7 @@ int main(void)
         cmocka_unit_test(test_the_least_total_wins),
         cmocka_unit_test(test_choices_follow_the_seed),
         cmocka_unit_test(test_kv_is_shared_where_no_prompts_are_computed),
+        cmocka_unit_test(test_reserves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

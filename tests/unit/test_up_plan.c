@@ -145,6 +145,26 @@ static void test_a_workers_command_line(void **state)
     arena_deinit(&fixture.arena);
 }
 
+static void test_each_device_of_a_list_is_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *devices, *mistake;
+    } cases[] = {{"cuda:0,cpu,auto", NULL}, {"cuda:0,gpu", "'gpu' is none of"}, {"cpu,", "'' is"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static struct up_settings settings;
+        char *argv[] = {(char *)"up", (char *)"--model", (char *)"/m", (char *)"--device",
+                        (char *)cases[i].devices};
+        struct config_result result;
+        struct str mistakes;
+        str_init(&mistakes, 4096);
+        enum status status = config_load(&up_program, 5, argv, &settings, &result, &mistakes);
+        assert_int_equal(status, cases[i].mistake ? STATUS_INVALID : STATUS_OK);
+        assert_true(!cases[i].mistake || strstr(mistakes.data, cases[i].mistake));
+        str_deinit(&mistakes);
+    }
+}
+
 static void test_certificates_go_to_whom_they_are_for(void **state)
 {
     (void)state;
@@ -306,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cores_are_shared_out),
         cmocka_unit_test(test_a_workers_command_line),
+        cmocka_unit_test(test_each_device_of_a_list_is_checked),
         cmocka_unit_test(test_certificates_go_to_whom_they_are_for),
         cmocka_unit_test(test_when_a_run_makes_certificates),
         cmocka_unit_test(test_environment_goes_to_the_process_it_names),

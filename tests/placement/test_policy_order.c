@@ -2,8 +2,9 @@
  * 95 % of what the best other policy does, with the same admission, and with shared prefixes 115 %
  * of what random does without any. Terms of its score decide rightly in clusters made for them. Its
  * probabilities of a miss come true, also after a drift. Ten times the load leaves it 90 % of its
- * peak, and overload of a cold cluster doesn't end it. Admission rejects few where all attain without it. The tournament has the real sizes
- * (tests/bench). With BATON_LONG=1: more workloads, and more requests. */
+ * peak, and overload of a cold cluster doesn't end it. Admission rejects few where all attain
+ * without it. The tournament has the real sizes (tests/bench). With BATON_LONG=1: more workloads,
+ * and more requests. */
 #include "common/engine/mock/mock_engine.h"
 #include "tests/bench/tournament/contest.h"
 
@@ -20,10 +21,10 @@
 #define MOST_ERROR  0.05
 #define DRIFTING    900 /* requests of a run with a drift half-way */
 #define SETTLED     200
-#define KNEE        16.0 /* of 2P+2D: prefixes a second */
+#define KNEE        16.0 /* about, of 2P+2D: prefixes a second */
 #define WARM        300
 #define OVERLOAD_S  15
-#define OF_PEAK     0.9
+#define PEAK_LEFT   0.9
 
 static const struct shape pairs = {.name = "2P+2D", .prefills = 2, .decodes = 2},
                           alone = {.name = "3 colocated", .decodes = 3};
@@ -269,7 +270,7 @@ static void test_overload_leaves_the_goodput_of_the_peak(void **state)
         contest.profile.noise_sigma = 0.05;
         struct contest_result is = run(&contest);
         print_message("prefixes at %.1f times the knee: %.2f attain\n", loads[i], is.goodput);
-        assert_true(is.goodput >= OF_PEAK * peak);
+        assert_true(is.goodput >= PEAK_LEFT * peak);
         peak = is.goodput > peak ? is.goodput : peak;
     }
 }

@@ -119,8 +119,8 @@ static const struct config_setting settings[] = {
      .help = "A request for which no worker is there ends as unavailable after this"},
     {"local-prefill-wait", CONFIG_DURATION, AT(local_prefill_wait_us), "1s", "0", "10m",
      .help =
-         "Decode workers compute the prompts where all prefill workers have been away this long; "
-         "worker-wait or more: never"},
+         "Decode workers compute the prompts where all prefill workers have been away this long, "
+         "by goodput some also beside prefill workers; worker-wait or more: never"},
     {"worker-ttl", CONFIG_DURATION, AT(worker_ttl_us), "10s", "1s", "10m",
      .help = "A worker that is not heard of and has no session is forgotten after this"},
     {"worker-keepalive", CONFIG_DURATION, AT(worker_keepalive_us), "2s", "0", "10m",

@@ -7,17 +7,17 @@
  * began with, as a mixture would be an answer that neither would have given. A worker that fits no
  * worker of the other role counts as absent. A decode worker computes a prompt itself only if no
  * prefill worker fits it, if those that do have been away for a while, or if the rules force it;
- * where none fits it, pairs come first. A joint policy scores decode workers that would compute the
- * prompt beside the pairs. Work counts in tokens from its placement, not from a
- * worker's report, so that a burst spreads. Reports are a lower bound, as others may use the worker
- * too. A blocked worker, and a blocked pair, is used only where no other is ready. The two of a
- * blocked pair stay open to other partners. The pair doesn't matter if no bytes are read. A worker
- * that has just come takes few requests at first, where others take them (candidate_is_starting).
+ * where none fits it, pairs come first. Goodput scores decode workers that would compute the prompt
+ * beside the pairs. Work counts in tokens from its placement, not from a worker's report, so that a
+ * burst spreads. Reports are a lower bound, as others may use the worker too. A blocked worker, and
+ * a blocked pair, is used only where no other is ready. The two of a blocked pair stay open to
+ * other partners. The pair doesn't matter if no bytes are read. A worker that has just come takes
+ * few requests at first, where others take them (candidate_is_starting).
  *
  * Cost: a list of at most ROUTE_EXACT workers is searched whole. A longer one, with n workers, is
  * searched in a random sample of 4 sqrt(n), with the holders of its prefix, and the ROUTE_BEST best
  * of each role are paired (ROUTE_EXACT of policies that compare): the power of d choices
- * (Mitzenmacher, TPDS'01). A joint policy scores these decode workers, and the holders, alone too.
+ * (Mitzenmacher, TPDS'01). Goodput scores these decode workers, and the holders, alone too.
  * A request that finds no place in the sample is searched for among all before it is told so: no
  * bad luck refuses one. It takes time in proportion to the workers, and to the decode workers with
  * misfits or blocked pairs times the prefill workers. */

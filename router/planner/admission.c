@@ -256,11 +256,14 @@ static enum admission_verdict judge_beyond(struct admission_class *of,
 }
 
 /* A new request counts in the means of its class. */
-static void count(struct admission_class *of, const struct admission_ask *ask, bool beyond)
+static void count(struct admission_class *of, const struct admission_request *request,
+                  const struct admission_ask *ask, bool beyond)
 {
     double kept = of->prompt_tokens > 0 ? ADMISSION_REQUESTS : 1;
     of->judged_us = ask->now_us;
     of->shed += (beyond - of->shed) / ADMISSION_REQUESTS;
+    if (!request->tossed) /* no overload, or a light one: that of before is forgotten */
+        of->given_up -= of->given_up / ADMISSION_REQUESTS;
     of->crowded += (!is_first(ask) - of->crowded) / ADMISSION_REQUESTS;
     if (!beyond && of->rejected)
         of->credit = fmin(of->credit + 1.0 / ADMISSION_EXPLORE, MOST_CREDIT);
@@ -305,7 +308,7 @@ enum admission_verdict admission_judge(struct admission_class *of,
         return ADMISSION_REJECTED;
     if (!request->counted && (beyond || stage == ADMISSION_TURN)) {
         request->counted = true;
-        count(of, ask, beyond);
+        count(of, request, ask, beyond);
     }
     enum admission_verdict verdict = ADMISSION_TAKEN;
     if (beyond)

@@ -283,6 +283,7 @@ ALL = [
     Mutant("one_length_parted", "requests of about one length give up for each other", "admission.c", "cuts[ADMISSION_TENTHS - 2] - cuts[0] < ADMISSION_SPREAD", "cuts[ADMISSION_TENTHS - 2] < cuts[0]"),
     Mutant("hopeless_holds_up", "others give up for prompts that are too long for their TTFT anyway", "admission.c", "double able = fmax(lengths->tenths[i].able, LEAST_ABLE),", "double able = 1,"),
     Mutant("gives_up_all", "a share that is wrong for long stops all others", "admission.c", "return fmax(part * owed * owed / ADMISSION_FAIR, ADMISSION_PASS);", "return part * owed * owed / ADMISSION_FAIR;"),
+    Mutant("given_up_for_ever", "an overload that is over makes the next one heavy", "admission.c", "of->given_up -= of->given_up / ADMISSION_REQUESTS;", "of->given_up -= 0;"),
     Mutant("given_up_free", "one that is given up isn't owed to its length", "admission.c", "    count_debt(&of->lengths, request->tenth - 1, 0);\n", ""),
     Mutant("share_unseen", "the share of a length is what was expected, whatever came of it", "admission.c", "if (request->shared) { /* the outcome", "if (false) { /* the outcome"),
     Mutant("outcome_twice", "a request that is late counts again when it ends", "admission.c", "    if (request->ended)\n        return;\n    request->ended = true;\n", ""),

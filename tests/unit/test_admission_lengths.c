@@ -215,6 +215,13 @@ static void test_requests_that_are_given_up_show_the_overload(void **state)
     }
     assert_true(near(passed[0] / 2000, 0.3 / ADMISSION_FAIR));
     assert_true(passed[1] / 2000 >= 1 && of.given_up < 1e-6);
+    of.given_up = 0.5;
+    of.crowded = 0; /* a quiet hour behind the overload: no coin is tossed */
+    struct admission_ask quiet = of_length(0, SURE_HIT, 0);
+    quiet.wait_us = 0;
+    for (int i = 0; i < 1000; i++)
+        judge_new(&of, &quiet, &rng);
+    assert_true(of.given_up < 0.05);
 }
 
 static void test_a_held_request_is_not_given_up(void **state)

@@ -146,7 +146,8 @@ static void print_models(const struct up *up, uint64_t threads)
         if (*up->models[i].numerics)
             printf("  numerics   %s\n", up->models[i].numerics);
         if (*up->models[i].isa)
-            printf("  isa        %s  (what the workers compute with)\n", up->models[i].isa);
+            printf("  isa        %s  (what the workers compute with, on %s)\n", up->models[i].isa,
+                   strncmp(up->models[i].isa, "sm_", 3) ? "the CPU" : "GPUs");
         printf("  end tokens %s\n", up->end_tokens[i]);
     }
 }

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 #define PROCESS_MAX_ARGUMENTS   64
-#define PROCESS_MAX_ENVIRONMENT 17
+#define PROCESS_MAX_ENVIRONMENT 18
 
 /* A process to start. The caller owns the strings; process_start only reads them. */
 struct process_plan {

@@ -15,6 +15,7 @@
 #include "common/worker/worker_config.h"
 #include "kernels/kernels.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -330,6 +331,21 @@ static enum status check_environment(const struct up_settings *settings, struct 
     return STATUS_OK;
 }
 
+static enum status check_device_count(const struct up_settings *settings, struct error *err)
+{
+    char unused[32] = "";
+    uint64_t workers = up_worker_count(settings);
+    uint64_t count = take_device(settings->passed.devices, workers, unused, sizeof unused);
+    if (*unused && settings->engine == ENGINE_MOCK)
+        return error_set(err, STATUS_INVALID,
+                         "--device is for a model: --engine mock computes on none");
+    return count <= workers ? STATUS_OK
+                            : error_set(err, STATUS_INVALID,
+                                        "--device names %" PRIu64 " devices for %" PRIu64
+                                        " workers: leave %s out, or start more workers",
+                                        count, workers, unused);
+}
+
 enum status up_check(const struct up_settings *settings, struct error *err)
 {
     if (!up_worker_count(settings))
@@ -339,6 +355,7 @@ enum status up_check(const struct up_settings *settings, struct error *err)
                          "--decode 0: prefill workers alone cannot answer a request");
     if (up_worker_count(settings) > CLUSTER_MAX_PROCESSES - 1)
         return error_set(err, STATUS_LIMIT, "more than %d workers", CLUSTER_MAX_PROCESSES - 1);
+    TRY(check_device_count(settings, err));
     return check_environment(settings, err);
 }
 
@@ -372,16 +389,23 @@ static void add_if_given(struct process_plan *plan, const char *flag, const char
         add(plan, flag, value);
 }
 
+/* True: --env gives this process the variable. */
+static bool gives(const struct process_plan *plan, const char *variable)
+{
+    size_t length = strlen(variable);
+    for (size_t i = 0; i < plan->environment_count; i++)
+        if (!strncmp(plan->environment[i], variable, length) && plan->environment[i][length] == '=')
+            return true;
+    return false;
+}
+
 /* Adds a flag for a setting of all processes, unless --env sets its variable for this process: the
  * flag would win over the variable. */
 static void add_passed(struct process_plan *plan, const char *flag, const char *variable,
                        const char *value)
 {
-    size_t length = strlen(variable);
-    for (size_t i = 0; i < plan->environment_count; i++)
-        if (!strncmp(plan->environment[i], variable, length) && plan->environment[i][length] == '=')
-            return;
-    add_if_given(plan, flag, value);
+    if (!gives(plan, variable))
+        add_if_given(plan, flag, value);
 }
 
 static struct process_plan common_part(const struct up_context *context, const char *role,
@@ -463,6 +487,16 @@ struct process_plan up_plan_router(const struct up_context *context)
     return plan;
 }
 
+/* In the environment, as a list there would be no worker's device. --env of the process wins. */
+static void add_device(const struct up_context *context, struct process_plan *plan, uint64_t index)
+{
+    char device[32];
+    take_device(context->settings->passed.devices, index, device, sizeof device);
+    if (*device && !gives(plan, "BATON_DEVICE") &&
+        plan->environment_count < PROCESS_MAX_ENVIRONMENT)
+        plan->environment[plan->environment_count++] = keep(context, "BATON_DEVICE=%s", device);
+}
+
 static void add_threads(const struct up_context *context, struct process_plan *plan, uint64_t index)
 {
     uint64_t threads = up_threads(context->settings, context->cores);
@@ -507,9 +541,7 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
     add(&plan, "--kv", kv_choice_names[settings->kv]);
     add(&plan, "--isa", isa_names[settings->isa]);
     add(&plan, "--transport", transport_names[settings->transport]);
-    char device[32];
-    take_device(settings->passed.devices, index, device, sizeof device);
-    add_passed(&plan, "--device", "BATON_DEVICE", keep(context, "%s", device));
+    add_device(context, &plan, index);
     add_threads(context, &plan, index);
     const struct up_passed *passed = &settings->passed;
     add_passed(&plan, "--kv-tokens", "BATON_KV_TOKENS", passed->kv_tokens);

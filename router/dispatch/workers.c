@@ -257,8 +257,9 @@ static void warn_of_misfit(const struct workers *workers, const struct worker *j
     if (other)
         log_warn_lifecycle("workers",
                            "worker=%s role=%s other=%s differs=\"%s\" msg=\"fits no worker of the "
-                           "other role: gets no request with them\"",
-                           info->name, worker_role_name(info->role), other, differs);
+                           "other role: gets no request with them%s\"",
+                           info->name, worker_role_name(info->role), other, differs,
+                           strncmp(differs, "numerics ", 9) ? "" : "; mixed-numerics allows it");
 }
 
 static void workers_add(struct workers *workers, const struct worker_info *info, uint64_t now_us)

@@ -92,7 +92,7 @@ def test_the_lane_cuda(start_cluster, connect, tmp_path):
     armed, other = tmp_path / "failpoints", tmp_path / "others"
     armed.write_text("")
     other.write_text("transport.probe=fail")
-    cluster = start_cluster(model=GOLDEN / "rope-linear", decode=2, compute="fast", restart=True,
+    cluster = start_cluster(model=GOLDEN / "rope-linear", decode=2, compute="fast", restart=True, flags=IN_TURNS,
                             settings={"chunk-tokens": 16, "kv-tokens": 2048, "prefix-cache": "false", "lease": "20s", "local-prefill-wait": "100ms",
                                       "worker-keepalive": "1s"},
                             process_environment={"prefill-0": {**EMULATED, "BATON_KV_SOCKET": str(tmp_path / "prefill-0.sock")},

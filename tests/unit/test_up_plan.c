@@ -3,6 +3,7 @@
 
 #include "common/base/domain/placement_policy.h"
 #include "common/base/str.h"
+#include "common/engine/engine.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -100,15 +101,6 @@ static void test_a_workers_command_line(void **state)
     strcpy(fixture.settings.passed.chunk_time, "50ms");
     assert_non_null(strstr(command_of(&fixture, 0, text, sizeof text),
                            "--spin --chunk-tokens 64 --chunk-time 50ms"));
-    strcpy(fixture.settings.passed.devices, "cuda:0,cpu,cuda:12");
-    fixture.settings.decode = 3;
-    static const char *const devices[] = {"cuda:0", "cpu", "cuda:12", "cuda:0"};
-    for (uint64_t worker = 0; worker < 4; worker++) {
-        char wanted[64];
-        snprintf(wanted, sizeof wanted, " --device %s --threads", devices[worker]);
-        assert_non_null(strstr(command_of(&fixture, worker, text, sizeof text), wanted));
-    }
-    fixture.settings.decode = 1;
     fixture.settings.pin = false;
     assert_non_null(strstr(command_of(&fixture, 1, text, sizeof text), "--threads 1 --no-spin"));
     fixture.settings.port = 80;
@@ -163,6 +155,32 @@ static void test_each_device_of_a_list_is_checked(void **state)
         assert_true(!cases[i].mistake || strstr(mistakes.data, cases[i].mistake));
         str_deinit(&mistakes);
     }
+}
+
+static void test_devices_are_taken_in_turns(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_of(1, 3, 2);
+    struct error err;
+    strcpy(fixture.settings.passed.devices, "cuda:0,cpu,cuda:12");
+    static const char *const devices[] = {"cuda:0", "cpu", "cuda:12", "cuda:0"};
+    for (uint64_t worker = 0; worker < 4; worker++) {
+        struct process_plan plan = up_plan_worker(&fixture.context, worker, "127.0.0.1:7");
+        char wanted[64];
+        snprintf(wanted, sizeof wanted, "BATON_DEVICE=%s", devices[worker]);
+        assert_int_equal(plan.environment_count, 1);
+        assert_string_equal(plan.environment[0], wanted);
+    }
+    strcat(fixture.settings.passed.devices, ",deferred");
+    assert_int_equal(up_check(&fixture.settings, &err), STATUS_OK);
+    strcat(fixture.settings.passed.devices, ",cuda:1");
+    assert_int_equal(up_check(&fixture.settings, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "--device names 5 devices for 4 workers: leave cuda:1 out, or "
+                                  "start more workers");
+    fixture.settings.engine = ENGINE_MOCK;
+    assert_int_equal(up_check(&fixture.settings, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "--engine mock computes on none"));
+    arena_deinit(&fixture.arena);
 }
 
 static void test_certificates_go_to_whom_they_are_for(void **state)
@@ -326,6 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cores_are_shared_out),
         cmocka_unit_test(test_a_workers_command_line),
+        cmocka_unit_test(test_devices_are_taken_in_turns),
         cmocka_unit_test(test_each_device_of_a_list_is_checked),
         cmocka_unit_test(test_certificates_go_to_whom_they_are_for),
         cmocka_unit_test(test_when_a_run_makes_certificates),

@@ -165,8 +165,9 @@ static void test_devices_are_taken_in_turns(void **state)
     strcpy(fixture.settings.passed.devices, "cuda:0,cpu,cuda:12");
     static const char *const devices[] = {"cuda:0", "cpu", "cuda:12", "cuda:0"};
     for (uint64_t worker = 0; worker < 4; worker++) {
+        char wanted[64], text[1024];
+        command_of(&fixture, worker, text, sizeof text);
         struct process_plan plan = up_plan_worker(&fixture.context, worker, "127.0.0.1:7");
-        char wanted[64];
         snprintf(wanted, sizeof wanted, "BATON_DEVICE=%s", devices[worker]);
         assert_int_equal(plan.environment_count, 1);
         assert_string_equal(plan.environment[0], wanted);

@@ -284,7 +284,8 @@ enum admission_verdict admission_judge(struct admission_class *of,
     if (!has_objective || request->let_through)
         return ADMISSION_TAKEN;
     double used = calibration_map(calibration, ask->raw);
-    bool needed = of->shed >= ADMISSION_SHED && of->shed < ADMISSION_MOST &&
+    bool all_miss = of->shed >= ADMISSION_MOST && of->attained < ADMISSION_WORTH;
+    bool needed = of->shed >= ADMISSION_SHED && !all_miss &&
                   ask->now_us - of->judged_us <= ADMISSION_QUIET_US;
     bool knows = calibration->requests >= CALIBRATION_LEAST;
     bool harmless = ask->is_only || (is_first(ask) && !(needed && knows));
@@ -316,6 +317,7 @@ enum admission_verdict admission_judge(struct admission_class *of,
                       ? let_through(of, request)
                       : judge_beyond(of, request, stage, ask, harmless, rng);
     bool taken = verdict == ADMISSION_TAKEN || verdict == ADMISSION_LET_THROUGH;
+    request->in_time |= stage == ADMISSION_TURN && verdict == ADMISSION_TAKEN && !request->held;
     if (!taken || stage == ADMISSION_TURN)
         count_share(&of->lengths, request, taken ? 1 - used : 0);
     return verdict;
@@ -326,6 +328,8 @@ void admission_ended(struct admission_class *of, struct admission_request *reque
     if (request->ended)
         return;
     request->ended = true;
+    if (request->in_time)
+        of->attained += (!missed - of->attained) / ADMISSION_REQUESTS;
     if (request->shared) { /* the outcome replaces what was expected */
         double *lately = &of->lengths.tenths[request->tenth - 1].lately;
         double *attained = &of->lengths.tenths[request->tenth - 1].attained;

@@ -13,12 +13,13 @@
  * never in a class without objectives. Otherwise it is held at its turn: it waits behind all that
  * can attain, for the floor that late requests have, or for a worker that no other needs. One that
  * draws so many answers that the next would miss its TPOT is needed: otherwise late ones would keep
- * it so, and none would attain any more. While fewer than CALIBRATION_LEAST outcomes are known it
- * is taken, unless its raw P(miss) is above a bound by the load, which falls from ADMISSION_SURE to
- * ADMISSION_BOUND with the first ADMISSION_DOUBTED outcomes: a burst would give the workers a
- * backlog in which all are late. With these outcomes the misses of others come to count, too:
- * otherwise workers would draw so many answers that each just misses its TPOT. If as many are held
- * as may be, it is rejected.
+ * it so, and none would attain any more. So is each worker while requests are shed, unless nearly
+ * all are, and those that are taken miss, too: then no objective can be met, and none is kept idle.
+ * While fewer than CALIBRATION_LEAST outcomes are known it is taken, unless its raw P(miss) is
+ * above a bound by the load, which falls from ADMISSION_SURE to ADMISSION_BOUND with the first
+ * ADMISSION_DOUBTED outcomes: a burst would give the workers a backlog in which all are late. With
+ * these outcomes the misses of others come to count, too: otherwise workers would draw so many
+ * answers that each just misses its TPOT. If as many are held as may be, it is rejected.
  *
  * Misses of others are predicted by the same errors as its own. If the calibration says that its
  * own P(miss) is too high, theirs is by as much; less so the heavier the overload is, as the
@@ -79,6 +80,7 @@
 /* The room of workers is needed while so many are beyond, and fewer than ADMISSION_MOST: where all
  * would miss, an idle worker helps none. */
 #define ADMISSION_SHED     0.05
+#define ADMISSION_WORTH    0.5     /* so many that are taken attain: room is worth keeping */
 #define ADMISSION_QUIET_US 1000000 /* without a new request: it isn't needed any more */
 #define ADMISSION_REQUESTS 64      /* remembered by means */
 
@@ -121,6 +123,7 @@ struct admission_class {
      * time of their prompts and their tokens (0: not known). */
     double shed, crowded, prompt_us, prompt_tokens;
     double given_up;    /* a mean, too: the share of those that a coin was tossed for */
+    double attained;    /* a mean, too: the share of those that were taken at their turn */
     double credit;      /* requests to let through */
     uint64_t judged_us; /* the last new one */
     /* held: waits, or was placed as one of those. refuted: was held or let through, and attained */
@@ -138,6 +141,7 @@ struct admission_request {
     bool shared;            /* counts in the shares of its tenth, as one that ... */
     double attains;         /* ... attains with this probability */
     bool counted;           /* in the means of its class */
+    bool in_time;           /* taken at its turn, neither held nor let through */
     bool held, let_through; /* beyond the bound, and not rejected */
     bool waits;             /* held, and not placed by its last prediction */
     bool ended;             /* its outcome was noted */

@@ -249,6 +249,18 @@ static void test_a_held_request_waits_while_others_are_shed(void **state)
     for (int i = 0; i < 5 * ADMISSION_REQUESTS; i++) /* all would miss: no room is kept for them */
         (void)judge_new(&of, &ask, &rng);
     assert_int_equal(admission_judge(&of, &later, ADMISSION_TURN, &first, &rng), ADMISSION_TAKEN);
+    struct admission_ask good = first; /* nearly all are shed, and those that are taken attain */
+    good.raw = SURE_HIT;
+    for (int i = 0; i < ADMISSION_REQUESTS; i++) {
+        struct admission_request taken = {.let_through = false};
+        assert_int_equal(admission_judge(&of, &taken, ADMISSION_TURN, &good, &rng),
+                         ADMISSION_TAKEN);
+        admission_ended(&of, &taken, false);
+        for (int k = 0; k < 5 * ADMISSION_REQUESTS && of.shed < ADMISSION_MOST; k++)
+            (void)judge_new(&of, &ask, &rng);
+    }
+    assert_true(of.attained > ADMISSION_WORTH && of.shed >= ADMISSION_MOST);
+    assert_int_equal(admission_judge(&of, &later, ADMISSION_TURN, &first, &rng), ADMISSION_HELD);
 }
 
 static void test_misses_of_others_and_of_later_ones_count(void **state)

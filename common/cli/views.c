@@ -16,6 +16,7 @@
 #define MAX_TRACE_BYTES (1u << 20)
 #define MAX_MS          1e15
 #define MAX_SCORE       1e30 /* a number of a decision */
+#define LEFT_OUT_MS     1e9  /* in a total by time: LEFT_OUT_US of the router's policy */
 #define FIXED_COLUMNS   48   /* label, worker, two times and the edges */
 #define NOTE_COLUMNS    11   /* fixed columns, behind the first time, that notes may use */
 
@@ -467,7 +468,7 @@ void trace_view_print(const struct trace_view *view, unsigned columns, bool colo
 struct explained {
     char prefill[64], decode[64];
     double ttft_ms, tpot_ms, p_miss, others, price, total;
-    bool chosen;
+    bool chosen, left_out; /* left_out: its total is a TTFT, and more */
 };
 
 static enum status read_choice(const struct json_value *object, struct explained *is,
@@ -505,7 +506,11 @@ static void print_choice(const struct explained *is, bool color, struct str *out
         str_addf(out, " %6.3f %6.3f", is->others, is->price);
     else
         str_addf(out, " %6s %6s", "-", "-");
-    str_addf(out, " %7.4g%s\n", is->total, is->chosen && color ? "\033[0m" : "");
+    if (is->left_out)
+        str_add(out, " left out");
+    else
+        str_addf(out, " %8.4g", is->total);
+    str_addf(out, "%s\n", is->chosen && color ? "\033[0m" : "");
 }
 
 /* The words about a policy's choice (policy.h). `total`: its meaning, in front of "is the least";
@@ -539,6 +544,7 @@ static void print_why(const struct explained *won, const struct explained *next,
 {
     char name[64];
     const struct rule *rule = rules;
+    double apart = next->total - won->total;
     snprintf(name, sizeof name, "%.18s%s%.18s", next->prefill,
              *next->prefill && *next->decode ? ", " : "", next->decode);
     if (won->p_miss < 0 && !strcmp(policy, "goodput"))
@@ -554,17 +560,22 @@ static void print_why(const struct explained *won, const struct explained *next,
                      "that\n  looks slow must be looked at again.\n");
         return;
     }
-    if (won->total < next->total)
-        str_addf(out, "  %s is the least: %.4g%s below %s.\n", rule->total,
-                 next->total - won->total, rule->unit, name);
+    /* Totals have six digits. */
+    bool as_shown = rule != rules ||
+                    fabs(apart - (next->ttft_ms - won->ttft_ms)) <= 0.01 + 1e-5 * fabs(next->total);
+    const char *compared = as_shown ? "" : ", as it is compared,";
+    if (won->total < next->total && !next->left_out)
+        str_addf(out, "  %s%s is the least: %.4g%s below %s.\n", rule->total, compared, apart,
+                 rule->unit, name);
     else if (won->total > next->total)
         str_addf(out,
                  "  The total of %s is less, but such choices come last:\n"
                  "  with a worker that has just failed the request or just joined, or with one\n"
                  "  alone where there are pairs.\n",
                  name);
-    else
-        str_addf(out, "  %s is as good as that of %s.\n  %s.\n", rule->total, name, rule->tie);
+    else if (!next->left_out)
+        str_addf(out, "  %s%s is as good as that of %s.\n  %s.\n", rule->total, compared, name,
+                 rule->tie);
     if (rule->more)
         str_addf(out, "  %s.\n", rule->more);
 }
@@ -575,14 +586,19 @@ static enum status print_choices(const struct json_value *decision, const struct
                                  struct str *out, struct error *err)
 {
     int64_t count = (int64_t)json_count(list);
-    struct explained won = {.total = 0}, next = {.total = MAX_SCORE};
+    struct explained won = {.total = 0}, next = {.total = MAX_SCORE}, left = won;
+    size_t left_count = 0;
     char why[16] = "";
     TRY(read_text(decision, "why", why, sizeof why, err));
-    str_addf(out, "  %-13s %-13s %8s %8s %8s %6s %6s %7s\n", "PREFILL", "DECODE", "TTFT MS",
+    str_addf(out, "  %-13s %-13s %8s %8s %8s %6s %6s %8s\n", "PREFILL", "DECODE", "TTFT MS",
              "TPOT MS", "P(MISS)", "OTHERS", "PRICE", "TOTAL");
     for (size_t i = 0; i < (size_t)count; i++) {
         struct explained is = {.total = 0};
         TRY(read_choice(json_at(list, i), &is, err));
+        is.left_out = !strcmp(policy, "goodput") && is.p_miss < 0 && is.total >= LEFT_OUT_MS &&
+                      is.ttft_ms < LEFT_OUT_MS;
+        if (is.left_out && !is.chosen && !left_count++)
+            left = is;
         print_choice(&is, color, out);
         if (is.chosen)
             won = is;
@@ -593,6 +609,13 @@ static enum status print_choices(const struct json_value *decision, const struct
         str_addf(out, "  and %" PRId64 " more choice%s, with no lower totals\n", considered - count,
                  considered - count == 1 ? "" : "s");
     print_why(&won, &next, count > 1 ? why : "only", policy, out);
+    if (left_count == 1)
+        str_addf(out, "  %.18s was left out: prompts took much of its answers' time lately.\n",
+                 left.decode);
+    else if (left_count)
+        str_addf(out,
+                 "  %zu choices were left out: prompts took much of their answers' time lately.\n",
+                 left_count);
     return STATUS_OK;
 }
 

@@ -126,11 +126,12 @@ static void test_traces_that_are_none(void **state)
 
 /* --- decisions --- */
 
-#define CHOICE(prefill, chosen, total) PREDICTED(prefill, chosen, "0.125", total)
-#define OTHER(prefill, chosen, total)  PREDICTED(prefill, chosen, "-1", total)
-#define PREDICTED(prefill, chosen, p_miss, total)                                                  \
+#define CHOICE(prefill, chosen, total)            PREDICTED(prefill, chosen, "0.125", total)
+#define OTHER(prefill, chosen, total)             PREDICTED(prefill, chosen, "-1", total)
+#define PREDICTED(prefill, chosen, p_miss, total) TIMED(prefill, chosen, "120.25", p_miss, total)
+#define TIMED(prefill, chosen, ttft, p_miss, total)                                                \
     "{\"prefill\": \"" prefill "\", \"decode\": \"decode-0\", \"chosen\": " chosen                 \
-    ", \"ttft_ms\": 120.25, \"tpot_ms\": 0, \"p_miss\": " p_miss ", \"others\": 0.25, "            \
+    ", \"ttft_ms\": " ttft ", \"tpot_ms\": 0, \"p_miss\": " p_miss ", \"others\": 0.25, "          \
     "\"price\": 0.001, \"total\": " total "}"
 #define DECISION(why, verdict, alternatives, outcome)                                              \
     BY("goodput", "3", why, verdict, alternatives, outcome)
@@ -177,9 +178,9 @@ static void test_why_a_request_went_where_it_did(void **state)
          "attempt 1, 2.5 ms after its arrival: its workers by goodput\n"
          "  model llama, 700 prompt tokens, 3 choices\n"
          "  class chat: TTFT 400 ms, TPOT 40 ms\n"
-         "  PREFILL       DECODE         TTFT MS  TPOT MS  P(MISS) OTHERS  PRICE   TOTAL\n"
-         "> prefill-0     decode-0         120.2        -    12.5%  0.250  0.001     0.4\n"
-         "  prefill-1     decode-0         120.2        -    12.5%  0.250  0.001    0.65\n"
+         "  PREFILL       DECODE         TTFT MS  TPOT MS  P(MISS) OTHERS  PRICE    TOTAL\n"
+         "> prefill-0     decode-0         120.2        -    12.5%  0.250  0.001      0.4\n"
+         "  prefill-1     decode-0         120.2        -    12.5%  0.250  0.001     0.65\n"
          "  and 1 more choice, with no lower totals\n"
          "  Its total is the least: 0.25 below prefill-1, decode-0.\n"
          "  P(miss) 90.0% by what became of such predictions.\n"
@@ -206,17 +207,69 @@ static void test_why_a_request_went_where_it_did(void **state)
     expect_explained(table, sizeof table / sizeof *table);
 }
 
+/* Without SLO classes. The sentence agrees with the table. */
+static void test_why_by_ttft(void **state)
+{
+    (void)state;
+    static const struct explained_case table[] = {
+        {DECISIONS(BY("goodput", "2", "least", "taken",
+                      TIMED("prefill-0", "true", "90.5", "-1", "90.5") "," TIMED("p", "false", "92",
+                                                                                 "-1", "92"),
+                      RUNS)),
+         "        -      -      -     90.5\n"
+         "  p             decode-0          92.0        -        -      -      -       92\n"
+         "  Its TTFT is the least: 1.5 ms below p, decode-0.\n"},
+        /* One alone counts its prompt's time twice; times that are nearly equal are equal. */
+        {DECISIONS(BY("goodput", "2", "least", "taken",
+                      TIMED("prefill-0", "true", "100", "-1", "100") "," TIMED("", "false", "70.25",
+                                                                               "-1", "120.25"),
+                      RUNS)),
+         "  Its TTFT, as it is compared, is the least: 20.25 ms below decode-0.\n"},
+        {DECISIONS(BY("goodput", "2", "tie", "taken",
+                      TIMED("prefill-0", "true", "104", "-1", "100") "," TIMED("p", "false", "100",
+                                                                               "-1", "100"),
+                      RUNS)),
+         "  Its TTFT, as it is compared, is as good as that of p, decode-0.\n"
+         "  The least TPOT wins, then the least queued work.\n"},
+        {DECISIONS(BY("goodput", "2", "tie", "taken",
+                      TIMED("prefill-0", "true", "100", "-1", "100") "," TIMED("p", "false", "100",
+                                                                               "-1", "100"),
+                      RUNS)),
+         "  Its TTFT is as good as that of p, decode-0.\n"},
+        {DECISIONS(BY("goodput", "2", "least", "taken",
+                      TIMED("prefill-0", "true", "123456.789", "-1",
+                            "123457") "," TIMED("p", "false", "223456.321", "-1", "223456"),
+                      RUNS)),
+         "  Its TTFT is the least: 1e+05 ms below p, decode-0.\n"},
+        {DECISIONS(BY("goodput", "2", "least", "taken",
+                      TIMED("prefill-0", "true", "100", "-1", "100") "," TIMED("", "false", "70.25",
+                                                                               "-1", "1e+09"),
+                      RUNS)),
+         "> prefill-0     decode-0         100.0        -        -      -      -      100\n"
+         "  -             decode-0          70.2        -        -      -      - left out\n"
+         "  decode-0 was left out: prompts took much of its answers' time lately.\n  P(miss)"},
+        {DECISIONS(BY("goodput", "4", "tie", "taken",
+                      TIMED("prefill-0", "true", "100", "-1", "100") "," TIMED(
+                          "p", "false", "100", "-1",
+                          "100") "," TIMED("", "false", "70.25", "-1",
+                                           "1e+09") "," TIMED("", "false", "80", "-1", "1e+09"),
+                      RUNS)),
+         "  The least TPOT wins, then the least queued work.\n"
+         "  2 choices were left out: prompts took much of their answers' time lately.\n"},
+        {DECISIONS(BY("goodput", "2", "least", "taken", /* with classes it is a total like others */
+                      TIMED("prefill-0", "true", "100", "0.5", "1") "," TIMED("", "false", "70.25",
+                                                                              "0.5", "1e+09"),
+                      RUNS)),
+         "    1e+09\n  Its total is the least: 1e+09 below decode-0.\n  P(miss)"},
+    };
+    expect_explained(table, sizeof table / sizeof *table);
+}
+
 /* The sentence is true for the policy, and speaks of its own TOTAL. */
 static void test_why_by_each_policy(void **state)
 {
     (void)state;
     static const struct explained_case table[] = {
-        {DECISIONS(BY("goodput", "2", "least", "taken",
-                      OTHER("prefill-0", "true", "90.5") "," OTHER("p", "false", "92"), RUNS)),
-         "       - "
-         "     -      -    90.5\n  p             decode-0         120.2        -        -      -   "
-         "   -"
-         "      92\n  Its TTFT is the least: 1.5 ms below p, decode-0.\n"},
         {DECISIONS(BY("least-tokens", "9", "tie", "taken",
                       OTHER("prefill-0", "true", "40") "," OTHER("p", "false", "40"), RUNS)),
          "  and 7 more choices, with no lower totals\n"
@@ -569,6 +622,7 @@ int main(void)
         cmocka_unit_test(test_a_request_that_waits),
         cmocka_unit_test(test_traces_that_are_none),
         cmocka_unit_test(test_why_a_request_went_where_it_did),
+        cmocka_unit_test(test_why_by_ttft),
         cmocka_unit_test(test_why_by_each_policy),
         cmocka_unit_test(test_decisions_that_are_none),
         cmocka_unit_test(test_more_lines_than_a_timeline_has),
